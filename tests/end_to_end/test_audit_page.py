@@ -27,7 +27,7 @@ def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch)
     assert len(shown) == 2
     for line in "".join(shown).splitlines():
         assert " ".join(line.split()) in lines
-    assert "31.2 % of the steps were invalid: malformed, or refused" in " ".join(printed.split())
+    assert "31.2 % of the steps were invalid (malformed or rejected by" in " ".join(printed.split())
 
 
 def test_a_file_that_has_valid_alone_is_refused_by_the_penalty_as_the_page_says(

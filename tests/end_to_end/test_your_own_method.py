@@ -87,7 +87,7 @@ def test_a_wrong_part_is_the_sentence_of_the_page(folder: Path) -> None:
 
 
 def test_the_commands_of_the_page_train_and_look(folder: Path) -> None:
-    assert "sooner.toml: 30 updates of 128 attempts" in run(command("groupwise doctor"))
+    assert "sooner.toml: 30 updates of 128 rollouts" in run(command("groupwise doctor"))
     run([*command("groupwise train sooner.toml"), *SHORT])
     run([*command("groupwise train sooner.toml --out"), *SHORT])
     compared = collapse_spaces(run(command("groupwise inspect --diff")))

@@ -57,7 +57,10 @@ def test_a_full_disk_behind_standard_output_is_one_line(rollouts: Path) -> None:
         with open("/dev/full", "wb") as full:
             ran = run_installed(*arguments, cwd=rollouts.parent, stdout=full)
         assert ran.returncode == 2
-        assert ran.stderr == b"error: standard output cannot be written (No space left on device); send it elsewhere\n"
+        assert (
+            ran.stderr
+            == b"error: standard output cannot be written (No space left on device); redirect it to another place\n"
+        )
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)], ids=str)

@@ -253,7 +253,7 @@ def test_the_command_tells_of_exits_and_ends_with_the_status_it_should(tmp_path:
     )
     assert ran.returncode == status, ran.stderr
     if status == 0:
-        assert "warm start: faults ended 2 of 8 expert attempts" in ran.stdout + ran.stderr
+        assert "warm start: 2 of 8 expert rollouts ended with an error" in ran.stdout + ran.stderr
         assert "the worker ended with status 0" in ran.stdout + ran.stderr
     else:
         assert "error: warm start: only 0 of 8 expert rollouts survived" in ran.stderr

@@ -44,4 +44,4 @@ def test_attempts_that_repeat_another_are_compared_once(tmp_path: Path) -> None:
     assert repeated > 0
     assert sum(share.values()) == pytest.approx(repeated / 12)
     shown = groupwise("inspect", "run", "--update", "2", "--trust", cwd=tmp_path)
-    assert "set aside by the admission distinct_attempts:Distinct" in shown.stdout
+    assert "left out by the admission distinct_attempts:Distinct" in shown.stdout

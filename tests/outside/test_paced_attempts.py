@@ -73,7 +73,7 @@ def test_a_plan_of_ones_own_is_killed_and_resumed_to_the_same_bits_and_inspected
         number, task, attempt = check_second_rounds(whole)
     place = ("--update", str(number), "--task", task, "--attempt", str(attempt))
     shown = groupwise("inspect", "whole", *place, cwd=tmp_path).stdout
-    assert re.search(rf"attempts? [\d, ]*\b{attempt}\b[\d, ]* (was|were) asked for: all ", shown)
+    assert re.search(rf"rollouts? [\d, ]*\b{attempt}\b[\d, ]* requested: all ", shown)
     assert "attempts failed; temperature 1." in shown
     assert "joins unguided; trains without its guidance" in shown
 

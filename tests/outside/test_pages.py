@@ -69,7 +69,7 @@ def test_the_parts_of_the_pages_train_and_are_explained(tmp_path: Path, run_file
         [trajectory, *_] = journal.trajectories(2)
     place = ["--update", "2", "--task", trajectory["task"], "--attempt", str(trajectory["attempt"]), "--why", "0"]
     shown = groupwise("inspect", "run", *place, "--trust", cwd=tmp_path).stdout
-    assert "the journal holds" in shown
+    assert "the journal has" in shown
     assert ": the same number" in shown
     if "Logged" in run_file:
         assert (tmp_path / "run" / "weights" / "hand_overs.txt").read_text(encoding="utf-8").startswith("1: ")

@@ -101,7 +101,7 @@ def test_with_trust_it_is_loaded(case: str, received: Path, groupwise: Run) -> N
     assert (received / "sprung").exists()
     explains = case.startswith("explain")
     assert ran.status == (1 if explains else 0), ran.err
-    assert ("holds -1.339813064: another number" in ran.out) == explains, "the journal's is another algorithm's"
+    assert ("has -1.339813064: another number" in ran.out) == explains, "the journal's is another algorithm's"
 
 
 def test_the_page_and_inspect_say_what_was_left_alone(received: Path, groupwise: Run) -> None:

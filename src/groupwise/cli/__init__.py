@@ -1,1 +1,1 @@
-"""The command line: a file for each command; `arguments` reads what they are given, `screen` and `live` print."""
+"""The command line: one file per command. `arguments` reads the input, `screen` and `live` print."""

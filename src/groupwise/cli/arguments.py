@@ -1,4 +1,4 @@
-"""What commands are given: run folders, run files, algorithms, columns of a file; and what they may run of them."""
+"""Arguments of several commands: run folders, run files, algorithms, columns; and the right to run their code."""
 
 from __future__ import annotations
 
@@ -23,37 +23,33 @@ from groupwise.training.config.run_file import parse_settings
 if TYPE_CHECKING:
     from groupwise.training.config.run_config import RunConfig
 
-TRAINER = ("torch", "transformers", "tokenizers", "safetensors", "peft")
-"""What the extra `train` installs."""
-
 
 def need_trainer() -> None:
-    """Stop with a sentence where the trainer's packages are not installed."""
-    missing = [name for name in TRAINER if find_spec(name) is None]
+    """Raise an error if packages of the extra `train` are missing."""
+    trainer = ("torch", "transformers", "tokenizers", "safetensors", "peft")
+    missing = [name for name in trainer if find_spec(name) is None]
     if missing:
         raise ConfigError(f"this command needs {', '.join(missing)}: pip install 'groupwise[train]'")
 
 
 def load_run_config(folder: Path, set_: list[str] | None = None, unset: list[str] | None = None) -> RunConfig:
-    """The resolved run file of a run's folder, with what the command line changes."""
+    """The resolved run file of a run folder, with the changes of the command line."""
     path = RunPaths(folder).config
     if not path.is_file():
-        raise ConfigError(f"{folder}: there is no {path.name}; give the folder of a run, as `groupwise train` makes it")
+        raise ConfigError(f"{folder}: there is no {path.name}; give a run folder, as `groupwise train` creates it")
     return load_run_file(path, set_, unset)
 
 
-# Run files as the command line gives them: a file, with `--set` and `--unset`.
+# Run files with `--set` and `--unset`.
 
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a setting; may repeat.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting. Repeatable.")]
 Unset = Annotated[
-    list[str] | None,
-    typer.Option("--unset", metavar="KEY", help="Take a setting out of the file: its default counts; may repeat."),
+    list[str] | None, typer.Option("--unset", metavar="KEY", help="Use the default of a setting. Repeatable.")
 ]
 
 
 def load_run_file(file: Path, set_: list[str] | None, unset: list[str] | None) -> RunConfig:
-    """Read a run file with what the command line changes; what another recipe leaves out is printed."""
-    from groupwise.training.config.run_file import load_run  # a run's whole schema; not every command needs it
+    from groupwise.training.config.run_file import load_run  # imports the whole schema; not every command needs it
 
     return load_run(file, overrides=set_ or (), unset=unset or (), tell=print_note)
 
@@ -62,12 +58,9 @@ def print_note(line: str) -> None:
     print_line(f"note: {line}", to=errors())
 
 
-# Algorithms as the command line names them: by name, by name with options, or as a TOML file.
-
-
 def build_algorithm(text: str) -> Algorithm:
-    """Build what `hgpo`, `hgpo:depth=4,scale=none` or `my_run.toml` names."""
-    from groupwise.training.config.run_file import load_algorithm  # a run's whole schema; not every command needs it
+    """Build the algorithm of `hgpo`, `hgpo:depth=4,scale=none` or `my_run.toml`."""
+    from groupwise.training.config.run_file import load_algorithm  # imports the whole schema
 
     if text.endswith(".toml"):
         return load_algorithm(Path(text))
@@ -79,38 +72,37 @@ def build_algorithm(text: str) -> Algorithm:
     return build(name, **settings)
 
 
-# Rollouts as the command line gives them: the format of the file, or which of its columns are which keys of a row.
+# Options of commands that read rollouts.
 
-Format = Annotated[str, typer.Option(help="auto, groupwise, verl_agent (verl's own dumps too) or verifiers.")]
+Format = Annotated[
+    str, typer.Option(help="File format: auto, groupwise, verl_agent (also verl's own dumps) or verifiers.")
+]
 
 MapEntries = Annotated[
     list[str] | None,
     typer.Option(
         "--map",
         metavar="KEY=COLUMN,...",
-        help="Of a JSON Lines or Parquet file of any program: which of its columns is which key of a row, such as "
-        "task=prompt_id,reward=reward_model.score. Without attempt, every row is an attempt.",
+        help="Column of each key, for JSON Lines or Parquet files of any program, for example "
+        "task=prompt_id,reward=reward_model.score. Without attempt, every row is a rollout.",
     ),
 ]
-"""An option of commands that read rollouts."""
 
 
 def read_column_map(entries: Sequence[str] | None) -> Mapping[str, str] | None:
-    """The mapped columns, or None where none are."""
     return ColumnMap.parse(entries).columns if entries else None
 
 
-# What a command may run of a run file that somebody else may have written.
+# The right to run code of a run file, which may come from someone else.
 #
-# `train`, `launch`, `sweep`, `warmup`, `check env`, `check engine` and `check part` are asked to run what they are
-# given. Every other command only reads, and imports nothing that a run names; those that could use it have `--trust`.
+# `train`, `launch`, `sweep`, `warmup`, `check env`, `check engine` and `check part` run the code that they get. Every
+# other command only reads and imports nothing that a run names, unless it has `--trust`.
 
 COMMANDS_THAT_RUN = ("train", "launch", "sweep", "warmup")
-"""Commands that run what a run file names."""
 
 
 def set_rights(context: typer.Context, *, may_run: bool) -> None:
-    """Let a command, as long as it lasts, run what run files name, or else only read them."""
+    """Allow or forbid a command to run the code that run files name, until it ends."""
     context.with_resource(only_reading(trust=may_run))
     if may_run:
         context.with_resource(_add_current_folder_last())
@@ -126,17 +118,16 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Load what the run names from outside groupwise too, and open its environment: this runs its code.",
+        help="Load outside code that the run names, and open its environment. This runs that code.",
         callback=_apply_trust,
     ),
 ]
-"""An option of commands that read; its callback does all there is to do."""
 
 
 def move_current_folder_back() -> None:
-    """Look for modules where the user stands after everywhere else, whoever put that folder on the path.
+    """Move the current folder to the end of the module path.
 
-    A file of the name `json.py` or `torch.py` in a folder that somebody sent must not be taken for the module.
+    Otherwise a file `json.py` or `torch.py` in a downloaded folder would be imported in place of the module.
     """
     here = _find_current_folder()
     moved = [place for place in sys.path if not place or place == here]
@@ -145,7 +136,7 @@ def move_current_folder_back() -> None:
 
 @contextmanager
 def _add_current_folder_last() -> Iterator[None]:
-    """Look where the user stands for `kind = "module:Class"`, after everywhere else; not under PYTHONSAFEPATH."""
+    """Search the current folder last for `kind = "module:Class"`; not with PYTHONSAFEPATH."""
     here, before = _find_current_folder(), list(sys.path)
     if here is not None and here not in before and not sys.flags.safe_path:
         sys.path.append(here)
@@ -156,7 +147,7 @@ def _add_current_folder_last() -> Iterator[None]:
 
 
 def _find_current_folder() -> str | None:
-    """Where the user stands; None where that folder is gone."""
+    """The current folder; None if it was deleted."""
     try:
         return str(Path.cwd())
     except OSError:

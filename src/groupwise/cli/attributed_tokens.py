@@ -1,4 +1,4 @@
-"""Tokens on the screen, coloured by where they come from."""
+"""Tokens in the terminal, coloured by their origin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from groupwise.report.prompts import RecordedPrompt
 Colours = TypeVar("Colours")
 RESPONSE = "response"
 
-# Colour and ground are both given, so that a text can be read on a terminal of any ground.
+# Text colour and background are both set, so the text is readable on any terminal.
 STYLES = {
     "system": "white on #6b3fa0",
     "instruction": "black on #d9c7f2",
@@ -42,7 +42,7 @@ SIXTEEN_STYLES = {
 
 
 def choose_colours(console: Console, many: Colours, sixteen: Colours) -> Colours | None:
-    """What a console can show of colours; None where it shows none: words or numbers take their place."""
+    """The colours that a console supports; None if it shows none, then words or numbers replace them."""
     if not console.is_terminal or console.color_system is None or console.no_color:
         return None
     return many if console.color_system in ("256", "truecolor") else sixteen
@@ -54,12 +54,12 @@ def choose_styles(console: Console) -> dict[str, str] | None:
 
 def describe_colours(origins: Sequence[str], styles: dict[str, str] | None) -> Text:
     if styles is None:
-        return Text("the origin of each piece of text stands before it")
+        return Text("the origin of each piece of text is printed before it")
     return Text("  ").join(Text(f" {origin} ", style=styles[origin]) for origin in styles if origin in origins)
 
 
 def lay_out_text(texts: Sequence[str], origins: Sequence[str], styles: dict[str, str] | None) -> Text:
-    """A text whose pieces have an origin each: coloured, or each stretch of one origin with its name before it."""
+    """Colour each piece by its origin; without colours, print the origin before it."""
     text = Text()
     for origin, shown in join_stretches(texts, origins):
         escaped = screen.escape_recorded(shown)
@@ -71,7 +71,7 @@ def lay_out_text(texts: Sequence[str], origins: Sequence[str], styles: dict[str,
 
 
 def join_stretches(texts: Sequence[str], origins: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Texts of neighbours of one origin, joined.
+    """Join neighbouring texts with the same origin.
 
     >>> list(join_stretches(["a", "b", "c"], ["task", "task", "memory"]))
     [('task', 'ab'), ('memory', 'c')]
@@ -81,7 +81,7 @@ def join_stretches(texts: Sequence[str], origins: Sequence[str]) -> Iterator[tup
 
 
 def count_origins(origins: Sequence[str]) -> str:
-    """How many tokens come from where, in words, the commonest first.
+    """Count the tokens of each origin, the most frequent first.
 
     >>> count_origins(["task", "template", "task"])
     '3 tokens: task 2, template 1'
@@ -91,7 +91,7 @@ def count_origins(origins: Sequence[str]) -> str:
 
 
 def print_recorded_prompt(console: Console, recorded: RecordedPrompt, *, title: str) -> None:
-    """Print a recorded prompt and the response to it, coloured by origin, then every token."""
+    """Print a recorded prompt and its response, coloured by origin, then every token."""
     styles, responses = choose_styles(console), [RESPONSE] * len(recorded.response_ids)
     console.print(f"[bold]{escape(title)}[/]  {count_origins(recorded.origins)}", soft_wrap=True)
     console.print(describe_colours([*recorded.origins, RESPONSE], styles))
@@ -102,7 +102,7 @@ def print_recorded_prompt(console: Console, recorded: RecordedPrompt, *, title: 
 
 
 def make_token_table(ids: Sequence[int], texts: Sequence[str], origins: Sequence[str]) -> Table:
-    """Tokens one a line, with id, text and origin."""
+    """A table with one token per line: id, text and origin."""
     table = screen.make_table("place", "id", "token", "origin", align="rrl")
     for place, (number, shown, origin) in enumerate(zip(ids, texts, origins, strict=True)):
         table.add_row(str(place), str(number), Text(repr(screen.escape_recorded(shown))), str(origin))

@@ -1,4 +1,4 @@
-"""`groupwise audit`: what is in recorded rollouts, and what several recipes would make of them."""
+"""`groupwise audit`: statistics of recorded rollouts, and the advantages that several methods give them."""
 
 from __future__ import annotations
 
@@ -37,26 +37,23 @@ from groupwise.system.errors import ConfigError
 from groupwise.training.run_reader import RunFolder
 
 RECIPES = ("grpo", "gigpo", "hgpo")
-"""Recipes that are compared unless others are named; the folder of a run adds the run's own."""
+"""The default methods. A run folder adds its own method."""
 
 
 def audit(
-    file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet; or the folder of a run.")],
+    file: Annotated[Path, typer.Argument(help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")],
     recipe: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A recipe by name, with options as name:key=value,..., or a TOML file. Repeat to compare; one that "
-            "gives tokens credit is compared token by token, where the file has what it reads."
-        ),
+        typer.Option(help="Method to compare: NAME, NAME:KEY=VALUE,... or a TOML file. Repeatable."),
     ] = None,
-    depth: Annotated[int, typer.Option(help="How many earlier states to look at.", min=0, max=16)] = 4,
-    gamma: Annotated[float, typer.Option(help="Discount of the returns that depths compare.", min=0, max=1)] = 0.95,
+    depth: Annotated[int, typer.Option(help="Largest number of earlier states to compare.", min=0, max=16)] = 4,
+    gamma: Annotated[float, typer.Option(help="Discount factor of the compared returns.", min=0, max=1)] = 0.95,
     format: Format = "auto",
     map_: MapEntries = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Audit recorded rollouts: groups, histories, credit of steps and tokens under several recipes."""
+    """Audit recorded rollouts: groups, histories, and the advantages of steps and tokens under several methods."""
     algorithms = {name: build_algorithm(name) for name in recipe or RECIPES}
     if not recipe and (file / CONFIG).is_file():
         algorithms |= _load_own_algorithm(file)
@@ -72,7 +69,7 @@ def audit(
                     comparison.note_differing(table)
                 yield table
 
-        read_tokens = partial(TokenTable.from_rows, rows=token_rows)  # of the table that was handed over last
+        read_tokens = partial(TokenTable.from_rows, rows=token_rows)  # of the latest table
         result = audit_tables(make_tables(), algorithms, depth=depth, gamma=gamma, read_tokens=read_tokens)
     if comparison is not None and (words := comparison.describe()):
         print_line(words, to=errors())
@@ -83,8 +80,8 @@ def audit(
 
 
 def _load_own_algorithm(folder: Path) -> dict[str, Algorithm]:
-    """A run's own algorithm; where it cannot be had, the others are compared without it."""
-    from groupwise.training.config.run_file import load_algorithm  # a run's whole schema; not every audit needs it
+    """A run's own algorithm; if it cannot be loaded, the audit goes on without it."""
+    from groupwise.training.config.run_file import load_algorithm  # imports the whole schema
 
     try:
         return {OWN: load_algorithm(folder / CONFIG)}
@@ -94,12 +91,11 @@ def _load_own_algorithm(folder: Path) -> dict[str, Algorithm]:
 
 
 def _describe_flaws(census: Census) -> str:
-    """How many steps had a flaw, as far as the file tells."""
     apart = {"malformed": census.malformed_steps, "refused": census.refused_steps}
     known = [f"{count} {flaw}" for flaw, count in apart.items() if count is not None]
     if not known and census.invalid_steps is not None:
         known = [f"{census.invalid_steps} invalid"]
-    return f"{' and '.join(known)} steps" if known else "it does not say which steps were malformed or refused"
+    return f"{' and '.join(known)} steps" if known else "malformed and invalid steps are not recorded"
 
 
 def _print_audit(result: Audit, file: Path) -> None:
@@ -165,8 +161,7 @@ def _make_recipes_table(recipes: list[RecipeColumn], steps: int) -> Table:
 
 
 def _make_tokens_table(recipes: list[TokenColumn]) -> Table:
-    num = f"{recipes[0].tokens:,}"
-    title = f"Credit of {num} sampled tokens under each recipe (recipes without token credit: that of their step)"
+    title = f"Credit of {recipes[0].tokens:,} sampled tokens under each recipe (step credit if it has no token credit)"
     headings = ("recipe", "train", "exactly 0", "mean |A|", "max |A|", "inside steps")
     others = [f"flips / r against {escape(other.name)}" for other in recipes]
     table = make_table(*headings, *others, title=title, bold=True)
@@ -221,17 +216,11 @@ def _print_token_movers(console: Console, title: str, result: Audit) -> None:
     console.print(table, "")
 
 
-# Whether an audit of a run gives its own recipe the credit that the run trained on.
-
 OWN = "this run's own"
-READ_APART = (
-    "an audit reads all updates as one file of recorded attempts, without those that were recalled; "
-    "`groupwise explain` derives a step as it trained"
-)
 
 
 class JournalComparison:
-    """Holds the credit of a run's own recipe, as an audit computes it, against the journal's."""
+    """Compares the advantages of a run's own method, as an audit computes them, with those in its journal."""
 
     def __init__(self, path: Path, algorithms: Mapping[str, Algorithm]) -> None:
         with RunFolder(path) as folder:
@@ -247,7 +236,7 @@ class JournalComparison:
         self._differing: set[int] = set(self._underived)
 
     def note_differing(self, table: StepTable) -> None:
-        """Note the updates in which the credit of the table's steps is another than the journal's."""
+        """Note the updates in which the advantages of the table's steps differ from the journal's."""
         if self._own is None:
             return
         values = self._own.credit(table).trace.values
@@ -259,13 +248,14 @@ class JournalComparison:
             self._differing.add(int(tasks[step].rpartition("@")[2]))
 
     def describe(self) -> str:
-        """In which updates the run's own recipe gives other credit than it trained on, and why; empty = in none."""
+        """Name the updates whose advantages differ from those in training, and why; empty = none."""
         if not self._differing:
             return ""
-        first = min(self._differing)
-        reason = self._underived[first].reason if first in self._underived else READ_APART
-        num = len(self._differing)
+        first, num = min(self._differing), len(self._differing)
+        reason = "an audit leaves out replayed rollouts; `groupwise explain` derives a step as in training"
+        if first in self._underived:
+            reason = self._underived[first].reason
         return (
-            f"{OWN} recipe does not give the credit that the journal holds in {num} update{'s' if num > 1 else ''}, "
-            f"the first of them {first} ({reason}): below stands what it would give the recorded attempts by themselves"
+            f"{OWN} recipe gives other advantages than the journal in {num} update{'s' if num > 1 else ''}, first in "
+            f"update {first} ({reason}). The table shows what it gives the recorded rollouts alone."
         )

@@ -1,4 +1,4 @@
-"""`groupwise check`: whether rollouts, an environment, an engine or a part keep the rules that a run relies on."""
+"""`groupwise check`: test rollouts, an environment, an engine or a part against the rules of a run."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from groupwise.system.errors import ConfigError
 from groupwise.system.quoted_errors import RuleResult
 from groupwise.training.config.run_file import parse_settings
 
-app = typer.Typer(no_args_is_help=True, help="Check what you hand in, with explanations.")
+app = typer.Typer(no_args_is_help=True, help="Check your rollouts, environment, engine or part.")
 RULE_WORDS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested": ("not tested", "dim")}
-"""What is printed for the status of a rule, and in which colour."""
+"""Printed word and colour of each status of a rule."""
 
 
 @app.callback()
 def check(context: typer.Context) -> None:
-    """Check what you hand in, with explanations."""
+    """Check your rollouts, environment, engine or part."""
     set_rights(context, may_run=context.invoked_subcommand in ("env", "engine", "part"))
 
 
 @app.command("engine")
 def engine(
-    file: Annotated[Path, typer.Argument(help="A run file (TOML); its sections model and engine say what is opened.")],
+    file: Annotated[Path, typer.Argument(help="Run file (TOML). Its sections model and engine are used.")],
     set_: Set = None,
     unset: Unset = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Check the engine of a run file against the rules the loop relies on; exit with status 1 if one is broken."""
+    """Test the engine of a run file against the rules of the loop; exit with status 1 if one is broken."""
     need_trainer()
     config = load_run_file(file, set_, unset)
     from groupwise.training.doctor.doctor import check_run_engine
@@ -64,7 +64,7 @@ def rollouts(
     map_: MapEntries = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the faults as JSON.")] = False,
 ) -> None:
-    """Look for faults of identity in recorded rollouts; exit with status 1 if credit would be wrong."""
+    """Find wrong ids, steps and states in recorded rollouts; exit with status 1 if advantages would be wrong."""
     source = open_rollouts(file, format=format, columns=read_column_map(map_))
     tally, rows = FaultTally(), 0
     with file_progress(source.size, f"checking {file.name}") as progress:
@@ -109,17 +109,15 @@ def env(
         str, typer.Argument(metavar="MODULE:CLASS", help="Your environment, or the kind of a built-in one.")
     ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A field of the environment; may repeat.")
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Set an environment field. Repeatable.")
     ] = None,
-    tasks: Annotated[
-        int, typer.Option(min=1, help="Training tasks to play; fewer for a slow environment.")
-    ] = NUM_TASKS,
-    seed: Annotated[int, typer.Option(help="For the tasks and actions that are tried.")] = 0,
+    tasks: Annotated[int, typer.Option(min=1, help="Number of training tasks to run.")] = NUM_TASKS,
+    seed: Annotated[int, typer.Option(help="Seed of the tasks and actions.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Check an environment against the rules the loop relies on; exit with status 1 if one is broken.
+    """Test an environment against the rules of the loop; exit with status 1 if one is broken.
 
-    Where the environment cannot be had, because its package or its data is missing, one line says so, with status 2.
+    If the environment's package or data is missing, the status is 2.
     """
     part: Any = find_part_class("env", kind)(**parse_settings(settings or (), option="--set "))
     results = check_environment(part, tasks=tasks, seed=seed)
@@ -130,11 +128,11 @@ def env(
 def part(
     place: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Your part: a grouper, a signal, a loss, ...")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="A field of the part; may repeat.")
+        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Set a field of the part. Repeatable.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Check a part of your own against what its slot needs; exit with status 1 if a rule is broken."""
+    """Test your own part against the rules of its slot; exit with status 1 if one is broken."""
     kind: Any = load_outside("part", place)
     slot = getattr(kind, "slot", "")
     if not (isinstance(kind, type) and issubclass(kind, Part)) or not slot:
@@ -146,7 +144,7 @@ def part(
 
 
 def _show_rules(results: Sequence[RuleResult], part: object, about: dict[str, Any], *, as_json: bool) -> None:
-    """A line for each rule that a part was put to, and the reason under those that are broken; status 1 if one is."""
+    """Print one line per rule, with the reason under broken ones; exit with status 1 if one is broken."""
     console, statuses = output(), [result.status for result in results]
     broken, untested = statuses.count("broken"), statuses.count("not tested")
     if as_json:

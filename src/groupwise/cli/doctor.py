@@ -1,4 +1,4 @@
-"""`groupwise doctor`: what this machine has, whether training works on it, and what to mend."""
+"""`groupwise doctor`: check this machine, run a short self-test, and list what to fix."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from groupwise.training.doctor.doctor import Sizes
 
 MIN_DISK = 2e9
-"""Free bytes below which checkpoints are at risk."""
+"""With fewer free bytes there is a warning."""
 SETTING_TO_CHANGE = {
     "weights": "model.path, model.dtype",
     "reference": "a loss without a reference",
@@ -37,30 +37,29 @@ SETTING_TO_CHANGE = {
     "keys and values": "engine.rows, engine.memory, rollout.memory, rollout.max_tokens",
     "reading": "engine.batch_tokens",
 }
-"""Settings that a part of the memory depends on."""
+"""The settings that change each part of the memory."""
 COLOURS = {"ok": "green", "note": "dim", "warning": "yellow", "broken": "red"}
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     status: Literal["ok", "note", "warning", "broken"]
-    """Warnings hurt; what is broken does not work."""
     name: str
     what: str
     fix: str = ""
     lines: tuple[str, ...] = ()
-    """What it is made of, a line each."""
+    """Details, one line each."""
 
 
 def doctor(
-    file: Annotated[Path | None, typer.Argument(metavar="[RUN.toml]", help="A run file to look at as well.")] = None,
-    out: Annotated[Path, typer.Option(help="Where runs will be written.")] = Path("runs"),
+    file: Annotated[Path | None, typer.Argument(metavar="[RUN.toml]", help="Run file to check as well.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for runs, to check its disk.")] = Path("runs"),
     set_: Set = None,
     unset: Unset = None,
     trust: Trust = False,
 ) -> None:
-    """Look at this machine, test the trainer on it, and say what to mend; exit with status 1 if something is broken."""
+    """Check this machine, run a short self-test, and list what to fix; exit with status 1 if something is broken."""
     has_trainer = find_version("torch") is not None and find_version("transformers") is not None
     broken = False
     for finding in _examine(file, out, set_, unset, has_trainer=has_trainer):
@@ -82,7 +81,7 @@ def _examine(
     yield Finding("ok", "system", f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     for package in EXTRAS:
         found = find_version(package)
-        missing = f"not installed; {name_install_command(package)} brings it"
+        missing = f"not installed; to install: {name_install_command(package)}"
         yield Finding("ok", package, found) if found is not None else Finding("note", package, missing)
     yield _check_disk(out)
     if has_trainer:
@@ -104,7 +103,7 @@ def _check_disk(folder: Path) -> Finding:
     if folder.is_dir():
         what += f", which holds {format_bytes(measure_folder(folder))}"
     if free < MIN_DISK:
-        return Finding("warning", "disk", what, "free some space, or write runs elsewhere with --out")
+        return Finding("warning", "disk", what, "free some space, or choose another disk with --out")
     return Finding("ok", "disk", what)
 
 
@@ -135,7 +134,7 @@ def _check_threads(threads: int) -> Finding:
     what = f"torch uses {threads}; there are {cores} cores, and the load is {load:.1f}"
     if threads <= free:
         return Finding("ok", "threads", what)
-    fix = f"export OMP_NUM_THREADS={free}; threads that wait for a core make a tiny model about ten times slower"
+    fix = f"export OMP_NUM_THREADS={free}; if threads share cores, a tiny model is about ten times slower"
     return Finding("warning", "threads", what, fix)
 
 
@@ -154,16 +153,16 @@ def _check_run_file(file: Path, out: Path, set_: list[str] | None, unset: list[s
         if WITHOUT_TRUST in fault:
             yield Finding("note", str(file), fault)
             return
-        fix = "mend the run file; `groupwise schema` helps editors to" if file.exists() else ""
+        fix = "fix the run file; with `groupwise schema`, an editor marks errors" if file.exists() else ""
         yield Finding("broken", str(file), fault, fix)
         return
-    yield Finding("ok", str(file), f"{config.training.updates} updates of {sizes.attempts} attempts")
+    yield Finding("ok", str(file), f"{config.training.updates} updates of {sizes.attempts} rollouts")
     if unread := describe_unread_rewards(config):
         yield Finding("note", str(file), unread)
-    yield Finding("ok", "tokens", f"at most {sizes.tokens:,} sampled tokens an update")
+    yield Finding("ok", "tokens", f"at most {sizes.tokens:,} sampled tokens per update")
     yield _check_memory(sizes)
     if sizes.memory.has_gradients_to_add:
-        what = "to be applied as they come, but attempts as long as they may be make several micro-batches of a step"
+        what = "apply_gradients needs one micro-batch per optimizer step, but the longest rollouts need several"
         fix = "set training.learner: apply_gradients = 'together', or raise token_budget or minibatches"
         yield Finding("warning", "gradients", what, fix)
     free, _ = read_free_disk(out)
@@ -176,7 +175,7 @@ def _check_run_file(file: Path, out: Path, set_: list[str] | None, unset: list[s
 
 
 def _read_available() -> float | None:
-    """Bytes that a run can have: of the GPU with the most, else of memory; None where the system does not say."""
+    """Free bytes of the GPU with the most, else of the main memory; None if unknown."""
     from groupwise.training.doctor.hardware import list_gpus
 
     return max((gpu.free for gpu in list_gpus()), default=read_free_memory())
@@ -189,22 +188,22 @@ def _check_memory(sizes: Sizes) -> Finding:
     memory, lines = sizes.memory, []
     for part, size in memory.parts.items():
         if size:
-            when = "always" if part in LEARN and part in ROLLOUT else "learning" if part in LEARN else "playing"
+            when = "always" if part in LEARN and part in ROLLOUT else "learning" if part in LEARN else "rollouts"
             lines.append(f"{part:<16}{format_bytes(size):>10}  {when:<9} {SETTING_TO_CHANGE[part]}")
-    for stage, size in (("playing", memory.rollout), ("learning", memory.learn)):
+    for stage, size in (("rollouts", memory.rollout), ("learning", memory.learn)):
         lines.append(f"{stage:<16}{format_bytes(size):>10}")
-    what = f"about {format_bytes(memory.peak)} ({sizes.parameters:,} weights, {sizes.trained:,} of them train)"
+    what = f"about {format_bytes(memory.peak)} ({sizes.parameters:,} parameters, {sizes.trained:,} trained)"
     if not memory.is_rehearsed:
-        what += ", with prompts as long as the model reads: environments from elsewhere are not played here"
+        what += ", for prompts of the model's maximum length: outside environments are not run here"
     if free is not None and memory.peak > free:
-        fix = "turn what is largest above, or take a smaller model"
+        fix = "change the settings of the largest part above, or use a smaller model"
         return Finding(
             "warning", "memory of the run", f"{what}, but {format_bytes(free)} are available", fix, tuple(lines)
         )
     return Finding("ok", "memory of the run", what, lines=tuple(lines))
 
 
-# What this machine has, read off the operating system without torch.
+# Properties of this machine that need no torch.
 
 EXTRAS = {
     "torch": "train",
@@ -242,13 +241,12 @@ EXTRAS = {
     "trackio": "trackio",
     "mlflow": "mlflow",
 }
-"""Optional packages, and the extra of groupwise that installs each."""
+"""Optional packages, and the extra that installs each."""
 ALONE = {"bfcl-eval", "gem-llm"}
-"""Of these the extra installs what is used of their needs, and not themselves: they ask for old versions of much."""
+"""Their extra installs only the dependencies that are used: the packages themselves pin many old versions."""
 
 
 def find_version(package: str) -> str | None:
-    """Version of a package; None where it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -256,7 +254,7 @@ def find_version(package: str) -> str | None:
 
 
 def name_install_command(package: str) -> str:
-    """The command that brings an optional package.
+    """The command that installs an optional package.
 
     >>> name_install_command("torch"), name_install_command("bfcl-eval")
     ("pip install 'groupwise[train]'", "pip install 'groupwise[bfcl]' && pip install --no-deps bfcl-eval")
@@ -266,14 +264,14 @@ def name_install_command(package: str) -> str:
 
 
 def read_free_disk(folder: Path) -> tuple[float, float]:
-    """Free bytes and all bytes of the disk that a folder is, or would be, on."""
+    """Free bytes and size of the disk of a folder, which need not exist."""
     there = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
     usage = shutil.disk_usage(there)
     return float(usage.free), float(usage.total)
 
 
 def measure_folder(folder: Path) -> float:
-    """Bytes of the files in a folder, at any depth; what is removed meanwhile does not count."""
+    """Bytes of the files in a folder, at any depth."""
     size = 0.0
     for path in folder.rglob("*"):
         with suppress(OSError):

@@ -1,10 +1,11 @@
-"""`groupwise evaluate`: play a panel with a run's weights, over several seeds."""
+"""`groupwise evaluate`: run a task set with the weights of a run, over several seeds."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,21 +24,29 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
-    checkpoint: Annotated[int | None, typer.Option(min=0, help="After which update; the latest otherwise.")] = None,
-    split: Annotated[str | None, typer.Option(help="Panel of tasks; the run file's otherwise.")] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="How many of its tasks, from the first.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Repetitions; each draws other tokens.")] = 3,
-    attempts: Annotated[int | None, typer.Option(min=1, help="Attempts at each task and seed.")] = None,
-    temperature: Annotated[float | None, typer.Option(min=0, help="0 = always the likeliest token.")] = None,
-    per_task: Annotated[bool, typer.Option("--per-task", help="Show every task.")] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    checkpoint: Annotated[
+        int | None, typer.Option(min=0, help="Update of the checkpoint; default: the latest.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Task set, such as test; default: that of the run file.")] = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Number of tasks, from the first; default: that of the run file.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeat the evaluation with this many sampling seeds.")] = 3,
+    attempts: Annotated[
+        int | None, typer.Option(min=1, help="Rollouts per task and seed; default: that of the run file.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0, help="Sampling temperature; 0 = greedy; default: that of the run file.")
+    ] = None,
+    per_task: Annotated[bool, typer.Option("--per-task", help="Print a line per task.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     set_: Set = None,
     unset: Unset = None,
-    dry: Annotated[bool, typer.Option("--dry", help="Leave the run's folder as it is; the run may go on.")] = False,
+    dry: Annotated[bool, typer.Option("--dry", help="Do not write to the run folder; training may continue.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by family and by task."""
+    """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by category and by task."""
     need_trainer()
     config = load_run_config(run, set_, unset)
     overrides = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
@@ -46,25 +55,22 @@ def evaluate(
     from groupwise.training.checkpoints import open_run_at
     from groupwise.training.evaluation.evaluate import evaluate_run
 
-    with _show_status(f"playing {settings.tasks} tasks of split {settings.split} with {seeds} seeds"):
-        # Of an update and a split the journal keeps one evaluation; one with other settings would pass for it.
+    status = f"running {settings.tasks} tasks of split {settings.split} with {seeds} seeds"
+    # Elsewhere than on a terminal: a line every few seconds on standard error.
+    say = partial(print_line, to=errors())
+    shown: Any = errors().status(status) if sys.stderr.isatty() else tell_progress(status, say)
+    with shown:
+        # The journal keeps one evaluation per update and split: do not replace it by one with other settings.
         is_own = not set_ and not unset and settings == config.evaluation.model_copy(update={"split": settings.split})
         keeps = is_own and not dry
         with open_run_at(config, run, checkpoint, read_only=not keeps) as opened:
             evaluation = evaluate_run(opened, seeds=range(seeds), settings=settings, write=keeps)
     if not keeps and not dry:
-        print_line("not kept in the journal: the settings are not those of the run", to=errors())
+        print_line("not saved in the journal: the settings are not those of the run", to=errors())
     if as_json:
         print_json(_evaluation_as_json(evaluation, per_task=per_task))
     else:
         _print_evaluation(output(), run, evaluation, settings, per_task=per_task)
-
-
-def _show_status(text: str) -> Any:
-    """A spinner on a terminal; elsewhere a line every few seconds, beside the result, which may be JSON."""
-    if sys.stderr.isatty():
-        return errors().status(text)
-    return tell_progress(text, lambda line: print_line(line, to=errors()))
 
 
 def _print_evaluation(
@@ -73,7 +79,7 @@ def _print_evaluation(
     console.print(
         f"[bold]{escape(str(folder))}[/] after update {evaluation.number}: {evaluation.tasks} tasks of split "
         f"{escape(evaluation.split)}, seeds {', '.join(map(str, evaluation.by_seed))}, {settings.attempts} "
-        f"attempt{'s' if settings.attempts > 1 else ''} each, "
+        f"rollout{'s' if settings.attempts > 1 else ''} each, "
         f"temperature {settings.temperature:g}",
     )
     console.print(f"\nsuccess  [bold]{format_success(evaluation)}[/]  (95 % interval for tasks of this kind)")
@@ -82,14 +88,14 @@ def _print_evaluation(
     if evaluation.attempts_per_task > 1:
         console.print(f"{f'mean@{evaluation.attempts_per_task}':<9}{format_success(evaluation)}")
         for line in evaluation.pass_at():
-            fewer = f"  (of {line.tasks} tasks with so many attempts)" if line.tasks < evaluation.tasks else ""
+            fewer = f"  ({line.tasks} tasks have so many rollouts)" if line.tasks < evaluation.tasks else ""
             console.print(f"{f'pass@{line.k}':<9}{format_success(line)}{fewer}")
     console.print(f"return   {evaluation.outcome:.3f}\nsteps    {evaluation.steps:.2f}")
     if evaluation.tokens is not None:
         console.print(f"tokens   {evaluation.tokens:.1f}")
     console.print(f"panel    {evaluation.panel[:12]}")
     if evaluation.faults:
-        console.print(f"[yellow]faults   {evaluation.faults} attempts ended with an error and are not counted[/]")
+        console.print(f"[yellow]errors   {evaluation.faults} rollouts ended with an error and are not counted[/]")
     for title, lines in (("family", evaluation.by_tag()), ("task", evaluation.by_task() if per_task else [])):
         if lines:
             console.print()

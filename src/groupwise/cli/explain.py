@@ -1,4 +1,4 @@
-"""`groupwise explain`: how one step came by its credit, derived again from the file."""
+"""`groupwise explain`: how one step gets its advantage, derived again from the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rich.tree import Tree
 from groupwise.cli.arguments import Format, MapEntries, Trust, build_algorithm, read_column_map
 from groupwise.cli.screen import escape_recorded, file_progress, output, print_json, print_line, shorten
 from groupwise.data.task_ids import rank_match
-from groupwise.parts.algorithm import Algorithm
 from groupwise.report.derived_credit import RunStepExplanation, explain_run_step
 from groupwise.report.explain import Explanation, GroupMember
 from groupwise.report.explained_step import (
@@ -32,34 +31,34 @@ from groupwise.system.errors import ConfigError, RecordError, list_names, neares
 from groupwise.training.run_reader import RunFolder
 
 FOR_FILES = "hgpo"
-"""The recipe of a file that says nothing of its own."""
+"""The default method for a file."""
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet; or the folder of a run.")],
-    attempt: Annotated[str, typer.Option(help="Id of the attempt.")],
+    file: Annotated[Path, typer.Argument(help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")],
+    attempt: Annotated[str, typer.Option(help="Id of the rollout.")],
     step: Annotated[int, typer.Option(help="Index of the step.", min=0)],
     task: Annotated[
         str | None,
         typer.Option(
-            help="Id of the task or group (in a run TASK@UPDATE), or its beginning; default: the one with the attempt."
+            help="Id of the task or group (in a run TASK@UPDATE), or its beginning; default: the one with the rollout."
         ),
     ] = None,
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="A recipe by name, name:key=value,..., or a TOML file; default: hgpo, for a run what it trained with."
+            help="Method: NAME, NAME:KEY=VALUE,... or a TOML file; default: hgpo for a file, its own for a run."
         ),
     ] = None,
     format: Format = "auto",
     map_: MapEntries = None,
     token: Annotated[
-        int | None, typer.Option(help="Explain the credit of this token of the response too, from 0.", min=0)
+        int | None, typer.Option(help="Also explain this token of the response, counted from 0.", min=0)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Show the groups, members, baseline, scale and weights behind one step's credit, and derive it again by hand."""
+    """Show the groups, members, baseline, scale and weights behind one step's advantage, and derive it again."""
     if not is_run(file) or map_:
         rollouts = open_rollouts(file, format=format, columns=read_column_map(map_)).hold()
         explained = _explain_in_file(rollouts, task, attempt, step, recipe=recipe or FOR_FILES, token=token)
@@ -81,13 +80,21 @@ def explain(
 def _explain_in_file(
     rollouts: RolloutsFile, task: str | None, attempt: str, step: int, *, recipe: str, token: int | None
 ) -> ExplainedStep:
-    """Explain a step of recorded rollouts under a recipe: its group alone is read, unless others matter to it."""
+    """Explain a step of recorded rollouts under a method. Only its group is read, unless the method needs others."""
     algorithm = build_algorithm(recipe)
     with file_progress(rollouts.size, f"reading {rollouts.path.name}") as progress:
         places = rollouts.places(progress)
         found = find_group([(str(group), str(own), str(name)) for group, own, name in places], task, attempt)
         group = next(group for group, _, _ in places if str(group) == found)
-        chunk = _read_chunk(rollouts, group, algorithm, keeps_tokens=token is not None)
+        chunk: RolloutsChunk | None = None
+        only = None if needs_all_tasks(algorithm) else group
+        for number, other in enumerate(rollouts.chunks(keeps_tokens=token is not None, group=only)):
+            if number and any(part.mixes_tasks for part in algorithm.parts()):
+                raise ConfigError(
+                    "the recipe compares across tasks and the file is too large to hold; use a smaller file"
+                )
+            chunk = other if group in other.columns["task"] else chunk
+    assert chunk is not None, "the group is in one of the chunks"
     table = algorithm.estimator_table(chunk.table())
     return explain_whole_step(
         algorithm,
@@ -101,19 +108,8 @@ def _explain_in_file(
     )
 
 
-def _read_chunk(rollouts: RolloutsFile, group: str | int, algorithm: Algorithm, *, keeps_tokens: bool) -> RolloutsChunk:
-    only = None if needs_all_tasks(algorithm) else group
-    found: RolloutsChunk | None = None
-    for number, chunk in enumerate(rollouts.chunks(keeps_tokens=keeps_tokens, group=only)):
-        if number and any(part.mixes_tasks for part in algorithm.parts()):
-            raise ConfigError("the recipe compares across tasks and the file is too large to hold; use a smaller file")
-        found = chunk if group in chunk.columns["task"] else found
-    assert found is not None, "it is in one of them"
-    return found
-
-
 def _find_run_attempt(folder: RunFolder, task: str | None, attempt: str) -> tuple[int, str, int]:
-    """The update, the task and the number of an attempt, by `TASK@UPDATE` or the beginning of it, or by its number."""
+    """Update, task and number of a rollout, given its number and `TASK@UPDATE` or the beginning of it."""
     recall = folder.journal.past_attempts.list_recalled
     recalled = [row | {"number": number} for number in folder.updates for row in recall(number)]
     rows = {(f"{row['task']}@{row['number']}", str(row["attempt"])): row for row in [*folder.attempts, *recalled]}
@@ -123,13 +119,10 @@ def _find_run_attempt(folder: RunFolder, task: str | None, attempt: str) -> tupl
 
 
 def find_group(places: Collection[tuple[str, str, str]], task: str | None, attempt: str) -> str:
-    """The group that an attempt is in; an attempt that is in none, or in several, is refused.
+    """The one group with this rollout; an error if there are none or several.
 
-    Args:
-        places: group, task and attempt of everything there is. A task may be divided into groups.
-        task: the id of a group or a task, or the beginning of one; if one of these ways finds a group, the later ones
-            do not count. None = any.
-        attempt: the attempt that was asked for.
+    `places` has group, task and rollout of every row of the file. `task` is the id of a group or of a task, or the
+    beginning of one; the first of these that matches counts.
     """
     ranks = {pair: rank_match(task, *pair) for pair in {(group, own) for group, own, _ in places}}
     best = min((rank for rank in ranks.values() if rank is not None), default=None)
@@ -139,25 +132,25 @@ def find_group(places: Collection[tuple[str, str, str]], task: str | None, attem
     groups = sorted({group for group, name in asked if name == attempt})
     if not groups:
         place = "" if task is None else f" at task {task!r}"
-        raise RecordError(f"there is no attempt {attempt!r}{place}; {nearest(attempt, {name for _, name in asked})}")
+        raise RecordError(f"there is no rollout {attempt!r}{place}; {nearest(attempt, {name for _, name in asked})}")
     if len(groups) > 1:
-        advice = "add --task" if task is None else f"{task!r} fits them all: give more of the id"
-        raise RecordError(f"attempt {attempt!r} exists in {len(groups)} tasks; {advice}, one of: {list_names(groups)}")
+        advice = "add --task" if task is None else f"{task!r} matches all: give more of the id"
+        raise RecordError(f"rollout {attempt!r} exists in {len(groups)} tasks; {advice}, one of: {list_names(groups)}")
     return groups[0]
 
 
-# What `explain` and `inspect --why` print: how a step and a token came by their credit, which steps do not train.
+# The output of `explain` and `inspect --why`.
 
 MAX_MEMBERS = 12
-"""Members of a group that are named; more are counted."""
+"""Printed members of a group; more are counted."""
 MAX_DROPPED = 8
-"""Dropped steps that are named; more are counted."""
+"""Printed dropped steps; more are counted."""
 
 
 def print_step(step: ExplainedStep, *, recipe: str, as_json: bool, method: str = "") -> None:
-    """Print how a step came by its credit, and end with status 1 where a second derivation gives another number.
+    """Print how a step gets its advantage; exit with status 1 if the second derivation gives another number.
 
-    `method` is what a run trained with, where the step is of a run.
+    `method` is the method of the run, if the step is from a run.
     """
     if as_json:
         print_json(step.as_json())
@@ -194,9 +187,9 @@ def _print_explanation(step: ExplainedStep, recipe: str) -> None:
     if explanation.by_hand is None or gap is None:
         print_line(f"{credit}; not derived again by hand", markup=True)
     else:
-        verdict = "agrees" if gap <= AGREEMENT else "[bold red]does not agree[/]"
+        result = "agrees" if gap <= AGREEMENT else "[bold red]does not agree[/]"
         how = "in part" if not_derived else "from the members"
-        print_line(f"{credit}; derived again by hand {how}, it {verdict} (gap {gap:.1e})", markup=True)
+        print_line(f"{credit}; derived again by hand {how}, it {result} (gap {gap:.1e})", markup=True)
     _print_not_derived(*not_derived)
     if explanation.own_rollout_only:
         print_line("it is compared only with steps of its own rollout: no other rollout is in its groups")
@@ -204,22 +197,21 @@ def _print_explanation(step: ExplainedStep, recipe: str) -> None:
 
 def _print_not_derived(*reasons: str) -> None:
     for reason in reasons:
-        print_line(f"not derived again, but taken as it was computed: {reason}")
+        print_line(f"not derived again, taken as computed: {reason}")
 
 
 def _print_recorded(step: RunStepExplanation, method: str) -> None:
-    """Print whether the journal holds the number that was explained, and what stateful parts knew of its task."""
+    """Print whether the journal has the same number, and what stateful parts remembered of the task."""
     if not step.is_what_trained:
-        trained = f"the run trained under [bold]{escape(method)}[/]"
-        words = f"{trained}, and its journal holds {step.recorded:+.9f}"
-        print_line(f"this is not what trained: {words}", markup=True)
+        words = f"the run trained with [bold]{escape(method)}[/], and its journal has {step.recorded:+.9f}"
+        print_line(f"this is not the number of the training: {words}", markup=True)
         return
     gap = abs(step.explanation.value - step.recorded)
     same = step.agrees or gap <= 1e-9 * max(1.0, abs(step.recorded))
     words = "the same number" if same else "[bold red]another number[/]; the credit was made from more than these rows"
-    print_line(f"the journal holds {step.recorded:+.9f}: {words}", markup=True)
+    print_line(f"the journal has {step.recorded:+.9f}: {words}", markup=True)
     for known in step.remembered:
-        print_line(f"{known.column} {known.value:.9g}: what {known.path} remembered when the update began")
+        print_line(f"{known.column} {known.value:.9g}: remembered by {known.path} when the update began")
 
 
 def _print_token(token: TokenExplanation) -> None:
@@ -232,7 +224,7 @@ def _print_token(token: TokenExplanation) -> None:
     for line in token.lines:
         print_line(f"  {line}")
     for member in token.members[:MAX_MEMBERS]:
-        print_line(f"  attempt {member.attempt}, step {member.index}, token {member.position}: {member.value:.6g}")
+        print_line(f"  rollout {member.attempt}, step {member.index}, token {member.position}: {member.value:.6g}")
     if len(token.members) > MAX_MEMBERS:
         print_line(f"  … and {len(token.members) - MAX_MEMBERS} more tokens")
     if token.value is None:
@@ -247,7 +239,7 @@ def _print_token(token: TokenExplanation) -> None:
 
 
 def _place_token(token: TokenExplanation) -> Text:
-    """The token among its neighbours: texts, or ids where nothing here can tell; itself between angle marks."""
+    """The token between its neighbours, as texts, or as ids without a tokenizer; it is marked by » and «."""
     pieces: list[tuple[str, str]] = []
     for near in token.neighbours:
         is_self = near.position == token.position
@@ -261,12 +253,12 @@ def _place_token(token: TokenExplanation) -> Text:
 
 
 def _print_dropped(step: ExplainedStep) -> None:
-    """Print which filters keep the step from training, and which steps were dropped by their credit."""
+    """Print which filters drop the step, and which steps are dropped by their advantage."""
     of_table = (step.algorithm, step.table, step.credit)
     if dropping := find_filters_that_drop(*of_table, step.position):
         print_line(f"it does not train: {', '.join(dropping)} drops it")
     if dropped := find_steps_dropped_by_credit(*of_table):
-        named = [f"{step.task}, attempt {step.attempt}, step {step.index} ({step.credit:+.6g})" for step in dropped]
+        named = [f"{step.task}, rollout {step.attempt}, step {step.index} ({step.credit:+.6g})" for step in dropped]
         more = f"; and {len(dropped) - MAX_DROPPED} more" if len(dropped) > MAX_DROPPED else ""
         print_line(f"dropped by their credit: {'; '.join(named[:MAX_DROPPED])}{more}")
 
@@ -288,9 +280,9 @@ def _draw_tree(explanation: Explanation) -> Tree:
 
 def _describe_member(member: GroupMember) -> str:
     if member.attempt is None:
-        return f"made up by the method: {member.value:.6g}"
+        return f"added by the method: {member.value:.6g}"
     if member.index is None:
-        name, own = f"attempt {member.attempt}, mean of {member.num_steps} steps: {member.value:.6g}", "this attempt"
+        name, own = f"rollout {member.attempt}, mean of {member.num_steps} steps: {member.value:.6g}", "this rollout"
     else:
-        name, own = f"attempt {member.attempt}, step {member.index}: {member.value:.6g}", "this step"
+        name, own = f"rollout {member.attempt}, step {member.index}: {member.value:.6g}", "this step"
     return f"[bold green]{escape(name)} ({own})[/]" if member.is_self else escape(name)

@@ -1,4 +1,4 @@
-"""`groupwise inspect`: a run update by update, group by group, step by step; or two runs side by side."""
+"""`groupwise inspect`: show the updates, groups and steps of a run, or compare two runs."""
 
 from __future__ import annotations
 
@@ -72,43 +72,52 @@ from groupwise.training.run_reader import RunFolder, compare_runs
 PLUS, MINUS = "bright_blue", "dark_orange"
 STANDING, HANGING = "▁▂▃▄▅▆▇█", "▔▀"
 HALF = 8
-"""Characters on either side of the middle of a bar."""
+"""Half the width of a bar, in characters."""
 
 
 def inspect(
-    run: Annotated[Path | None, typer.Argument(help="Folder of a run.")] = None,
+    run: Annotated[Path | None, typer.Argument(help="Run folder.")] = None,
     update: Annotated[int | None, typer.Option(help="Show the groups of this update.", min=0)] = None,
-    task: Annotated[
-        str | None, typer.Option(help="Show an attempt at this task; the beginning of its id will do.")
-    ] = None,
-    attempt: Annotated[int | None, typer.Option(help="Which attempt; default: the best.", min=0)] = None,
-    why: Annotated[int | None, typer.Option(metavar="STEP", help="Explain the credit of this step.", min=0)] = None,
+    task: Annotated[str | None, typer.Option(help="Show a rollout of this task (id or its beginning).")] = None,
+    attempt: Annotated[int | None, typer.Option(help="Number of the rollout; default: the best one.", min=0)] = None,
+    why: Annotated[int | None, typer.Option(metavar="STEP", help="Explain the advantage of this step.", min=0)] = None,
     token: Annotated[
-        int | None, typer.Option(help="Explain the credit of this token of that step too, from 0.", min=0)
+        int | None, typer.Option(help="Also explain this token of that step, counted from 0.", min=0)
     ] = None,
     prompt: Annotated[
-        int | None, typer.Option(metavar="STEP", help="Show what the model saw at this step, by origin.", min=0)
+        int | None, typer.Option(metavar="STEP", help="Show the prompt of this step, coloured by origin.", min=0)
     ] = None,
     diff: Annotated[
         tuple[Path, Path] | None, typer.Option(metavar="A B", help="Compare two runs: settings, metrics, success.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what is shown as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the output as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Look into a run: updates, an update's groups, an attempt as a dialogue with credit by step and token, and why."""
+    """Inspect a run: its updates, groups, rollouts with the advantage of each step and token, and why."""
     if diff is not None:
         if run is not None or any(option is not None for option in (update, task, attempt, why, token, prompt)):
-            raise ConfigError("--diff takes two folders and nothing else; write `groupwise inspect --diff A B`")
+            raise ConfigError("--diff cannot be combined; use `groupwise inspect --diff A B`")
         _show_differences(*diff, as_json=as_json)
         return
     if run is None:
-        raise ConfigError("no run is given; write `groupwise inspect RUN`, or `groupwise inspect --diff A B`")
-    _check_options(update, task, attempt, why, token, prompt)
+        raise ConfigError("no run given; use `groupwise inspect RUN`, or `groupwise inspect --diff A B`")
+    needs = (
+        (task, update, "--task needs an update; add --update N (`groupwise inspect RUN` lists them)"),
+        (attempt, task, "--attempt needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)"),
+        (why, attempt, "--why needs a rollout; add --attempt NUMBER (`--update N --task ID` lists them)"),
+        (token, why, "--token needs a step; add --why STEP (`--update N --task ID --attempt M` lists them)"),
+        (prompt, attempt, "--prompt needs a rollout; add --attempt NUMBER (`--update N --task ID` lists them)"),
+    )
+    for given, needed, sentence in needs:
+        if given is not None and needed is None:
+            raise ConfigError(sentence)
+    if prompt is not None and why is not None:
+        raise ConfigError("--prompt and --why cannot be combined; use one at a time")
     with RunFolder(run) as folder:
         if update is None:
             _show_overview(folder, as_json=as_json)
             return
-        for reason in folder.list_untrusted(with_env=task is not None):  # an attempt is shown with its goal
+        for reason in folder.list_untrusted(with_env=task is not None):  # a rollout is shown with its goal
             print_line(f"[dim]{escape(reason)}[/]", markup=True, to=errors())
         groups = read_groups(folder, update)
         if task is None:
@@ -119,32 +128,19 @@ def inspect(
         group = next(group for group in groups if group.task == name)
         number = group.best().attempt if attempt is None else find_attempt(group, attempt, where=where).attempt
         if prompt is not None:
-            _show_prompt(folder, update, group.task, number, prompt, as_json=as_json)
+            recorded = read_prompt(folder, number=update, task=name, attempt=number, step=prompt)
+            if as_json:
+                place = {"update": update, "task": name, "attempt": number, "step": prompt}
+                print_json(place | {"prompt": "".join(recorded.prompt_texts)} | asdict(recorded))
+            else:
+                title = f"update {update}, task {name}, rollout {number}, step {prompt}"
+                print_recorded_prompt(output(), recorded, title=title)
         elif why is None:
             _show_attempt(folder, update, group, number, as_json=as_json)
         else:
             explained = explain_run_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
             method = folder.describe_method()
             print_step(explained, recipe=method, as_json=as_json, method=method)
-
-
-def _check_options(
-    update: int | None, task: str | None, attempt: int | None, why: int | None, token: int | None, prompt: int | None
-) -> None:
-    """An option that says more needs the one before it."""
-    needs = (
-        (task, update, "--task needs an update; add --update N (`groupwise inspect RUN` lists them)"),
-        (attempt, task, "--attempt needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)"),
-        (why, attempt, "--why needs an attempt; add --attempt NUMBER (`--update N --task ID` lists them)"),
-        (token, why, "--token needs a step; add --why STEP (`--update N --task ID --attempt M` lists them)"),
-    )
-    for given, needed, sentence in needs:
-        if given is not None and needed is None:
-            raise ConfigError(sentence)
-    if prompt is not None and (attempt is None or why is not None):
-        raise ConfigError(
-            "--prompt needs an attempt, and goes without --why; add --attempt NUMBER, and ask one at a time"
-        )
 
 
 def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
@@ -162,7 +158,7 @@ def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
         named = ", ".join(f"{escape(split)} {shorten_hash(digest)}" for split, digest in folder.panels.items())
         console.print(f"[dim]panels: {named}[/]")
     if lag := describe_lag(folder):
-        print_line(f"attempts played {lag}")
+        print_line(f"rollouts sampled {lag}")
     if not lines:
         console.print("no update yet")
     else:
@@ -206,7 +202,7 @@ def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], 
         f"{num_silent} without any {'pair' if has_pairs else 'credit'}{f', {rescued} rescued' if rescues else ''}",
     )
     for fault in faults:
-        place = f"{fault['task']}, attempt {fault['attempt']}, after {format_count(fault['steps'], 'step')}"
+        place = f"{fault['task']}, rollout {fault['attempt']}, after {format_count(fault['steps'], 'step')}"
         console.print(f"[{MINUS}]{escape(fault['stop'])}[/] {escape(place)}: {escape(fault['error'])}")
     if not groups:
         return
@@ -227,14 +223,14 @@ def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], 
             NO_NUMBER if group.num_compared is None else str(group.num_compared),
             format_number(summary["mean_credit_size"], 3),
             *([format_compact(len(group.pairs or ()))] if has_pairs else []),
-            mark if group.teaches else "[dark_orange]teaches nothing[/]",
+            mark if group.teaches else "[dark_orange]no learning signal[/]",
         )
     console.print(table)
     for group in groups:
         if group.set_aside:
             console.print(f"{escape(group.task)}: {escape(describe_set_aside(group))}")
     if rescues:
-        console.print("\nwhat was done for them")
+        console.print("\nrescued by")
         headings = ("task", "recalled", "shaped", "guidance", "|credit| without", "with")
         table = make_table(*headings, align="llllr")
         for rescue in rescues.values():
@@ -250,7 +246,7 @@ def _print_underived(groups: Sequence[PlayedGroup]) -> None:
 
 
 def _show_attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *, as_json: bool) -> None:
-    """An attempt as a dialogue, after its group at a glance."""
+    """A rollout as a dialogue, after an overview of its group."""
     played, console = find_attempt(group, attempt, where=""), output()
     goal, texts = GoalLookup(folder.find_env()).find(group.task), TokenTexts(folder.path)
     if as_json:
@@ -283,15 +279,6 @@ def _show_attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: i
     console.print(f"{escape(played.stop)}; outcome {format_compact(played.outcome)}")
 
 
-def _show_prompt(folder: RunFolder, number: int, task: str, attempt: int, step: int, *, as_json: bool) -> None:
-    recorded = read_prompt(folder, number=number, task=task, attempt=attempt, step=step)
-    if as_json:
-        place = {"update": number, "task": task, "attempt": attempt, "step": step}
-        print_json(place | {"prompt": "".join(recorded.prompt_texts)} | asdict(recorded))
-    else:
-        print_recorded_prompt(output(), recorded, title=f"update {number}, task {task}, attempt {attempt}, step {step}")
-
-
 def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
     with RunFolder(first) as first_run, RunFolder(second) as second_run:
         differences = compare_runs(first_run, second_run)
@@ -310,7 +297,7 @@ def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
     else:
         console.print("no setting differs\n")
     if differences.number is None:
-        console.print("there is no update that both have made")
+        console.print("the runs have no update in common")
     else:
         table = make_table(f"metric at update {differences.number}", "A", "B", "B less A")
         for metric in differences.metrics:
@@ -355,9 +342,9 @@ def _summarise_group(group: PlayedGroup) -> dict[str, Any]:
 
 
 def _format_score(score: PanelScore, measure: str) -> str:
-    """A score with its interval and how many tasks it is over."""
+    """A score with its interval and its number of tasks."""
     low, high = score.interval
-    tries = "" if score.attempts == score.tasks else f" in {format_count(score.attempts, 'attempt')}"
+    tries = "" if score.attempts == score.tasks else f" in {format_count(score.attempts, 'rollout')}"
     over = f"over {format_count(score.tasks, 'task')}{tries}"
     if measure == "success":
         bounds = f"[{format_number(100 * low, 1)}, {format_number(100 * high, 1)}]"
@@ -378,11 +365,14 @@ def _format_credit_bar(credit: float, reach: float) -> Text:
 
 
 def _make_attempts_table(group: PlayedGroup, shown: PlayedAttempt, reach: float) -> Table:
-    """The attempts of a group at a glance: a mark a step, that stands for positive credit and hangs for negative."""
+    """The rollouts of a group, one mark per step: upwards for a positive advantage, downwards for a negative one."""
     comes_from = ["from"] if group.joined else []
     table = make_table("attempt", "outcome", "ended", "steps", "credit, step by step", *comes_from, align="rrrrl")
     for member in group.members:
-        origin = _describe_joined_attempt(member) if member in group.joined else ""
+        origin = ""
+        if member in group.joined:
+            credit = ", ".join(format_signed(step.credit) for step in member.steps[:4])
+            origin = f"{describe_origin(member)}, credit {credit}{', …' if len(member.steps) > 4 else ''}"
         table.add_row(
             f"[bold]{member.attempt}[/]" if member is shown else str(member.attempt),
             format_compact(member.outcome),
@@ -398,17 +388,17 @@ def _choose_mark(credit: float, reach: float) -> tuple[str, str]:
     if not credit:
         return ("·", "dim")
     size = min(abs(credit) / reach, 1.0) if reach and math.isfinite(credit) else 0.0
-    marks = STANDING if credit > 0 else HANGING  # so that a terminal without colours shows the sign too
+    marks = STANDING if credit > 0 else HANGING  # shows the sign without colours too
     return (marks[min(int(len(marks) * size), len(marks) - 1)], PLUS if credit > 0 else MINUS)
 
 
 def _lay_out_step(step: PlayedStep, reach: float, tokens: Sequence[Text]) -> Group:
-    """What was shown, said and done, and the credit for it with whom it was compared; `tokens` is what was said."""
+    """Observation, response, action and advantage of a step. `tokens` is the response with shades."""
     notes = [
         (f"  {step.flaw}" if step.flaw else "", MINUS),
         ("  cut off" if step.cut else "", MINUS),
         (f"  reward {format_compact(step.reward)}" if step.reward else "", ""),
-        (f", of which {format_compact(step.added)} by comparison" if step.added else "", ""),
+        (f", of which {format_compact(step.added)} by reward shaping" if step.added else "", ""),
     ]
     company = f"  compared with {describe_company(step.company)}" if step.company else ""
     credit = (f"credit {format_signed(step.credit):>7} ", _format_credit_bar(step.credit, reach), (company, "dim"))
@@ -423,12 +413,12 @@ def _lay_out_step(step: PlayedStep, reach: float, tokens: Sequence[Text]) -> Gro
     return Group(*(line for line in lines if line))
 
 
-# What `groupwise inspect` shows below and beside the credit of a step: shaded tokens, further channels, pairs.
+# Shaded tokens, further channels, and pairs.
 
 Palette = tuple[tuple[str, ...], tuple[str, ...]]
-"""Styles of praise and of blame, from the weakest shade to the strongest."""
+"""Styles of positive and of negative advantages, from the weakest shade to the strongest."""
 
-# Colour and ground are both given, so that a text can be read on a terminal of any ground.
+# Text colour and background are both set, so the text is readable on any terminal.
 MANY_COLOURS: Palette = (
     ("black on #dce9f8", "black on #b5d1f2", "black on #8ab6ea", "white on #2f6fbc", "white on #1a4f96"),
     ("black on #fbe6d2", "black on #f6c79c", "black on #efa565", "white on #b85209", "white on #8f3f06"),
@@ -438,23 +428,20 @@ SIXTEEN_COLOURS: Palette = (
     ("black on bright_yellow",) * 2 + ("black on yellow",) * 2 + ("bold black on yellow",),
 )
 MAX_PAIRS = 12
-"""Pairs of an attempt that are listed; more are counted."""
+"""Printed pairs of a rollout; more are counted."""
 
 
 def _describe_shades(reach: float, palette: Palette | None) -> Text:
     if palette is None:
-        return Text(
-            "credit of tokens: its number stands before the tokens that have it, · before those that do not train"
-        )
-    praise, blame = palette
-    scale = [*reversed(blame), "", *praise]
+        return Text("credit of tokens: printed before the tokens that have it; · if they do not train")
+    positive, negative = palette
     ends = f" {format_signed(-reach)} ", f" {format_signed(reach)} "
-    swatches = [("  " if style else " 0 ", style) for style in scale]
+    swatches = [("  " if style else " 0 ", style) for style in (*reversed(negative), "", *positive)]
     return Text.assemble("credit of tokens", ends[0], *swatches, ends[1], ("  dim", "dim"), " does not train")
 
 
 def lay_out_tokens(step: PlayedStep, texts: TokenTexts, reach: float, palette: Palette | None) -> list[Text]:
-    """The response of a step, its tokens shaded by their credit, and how many of them train."""
+    """The response of a step with tokens shaded by their advantage, and how many of them train."""
     tokens = step.tokens
     if tokens is None or not tokens.ids:
         return []
@@ -472,18 +459,17 @@ def lay_out_tokens(step: PlayedStep, texts: TokenTexts, reach: float, palette: P
 
 
 def _describe_pairs(group: PlayedGroup, attempt: PlayedAttempt) -> list[str]:
-    """The pairs that an attempt is in, a line each; nothing where the loss reads none."""
+    """The pairs of a rollout, one line each; none if the loss reads no pairs."""
     if group.pairs is None:
         return []
     own = choose_pairs(group.pairs, task=group.task, attempt=attempt.attempt)
     if not own:
-        return [f"attempt {attempt.attempt} is in none of the {len(group.pairs)} pairs of the task"]
+        return [f"rollout {attempt.attempt} is in none of the {len(group.pairs)} pairs of the task"]
     more = [f"… and {len(own) - MAX_PAIRS} more pairs"] if len(own) > MAX_PAIRS else []
     return [*(f"pair: {pair.describe()}" for pair in own[:MAX_PAIRS]), *more]
 
 
 def _attempt_as_json(group: PlayedGroup, attempt: PlayedAttempt, texts: TokenTexts) -> dict[str, Any]:
-    """An attempt as plain data: with its tokens, channels and pairs where there are any."""
     bare = replace(attempt, steps=tuple(replace(step, tokens=None) for step in attempt.steps))
     data: dict[str, Any] = {"attempt": asdict(bare)}
     for step, row in zip(attempt.steps, data["attempt"]["steps"], strict=True):
@@ -506,25 +492,17 @@ def _attempt_as_json(group: PlayedGroup, attempt: PlayedAttempt, texts: TokenTex
 
 
 def _describe_rescue(group: PlayedGroup) -> list[str]:
-    """Lines on what was done for a group."""
     rescue = rescue_of(group)
     if rescue is None:
         return []
     lines = []
     if rescue.has_guidance and (shown := rescue.guidance):
-        lines.append(f"with guidance in the prompt: attempt {shown.attempt} of update {shown.number} at {shown.task}")
-    elif rescue.has_guidance and not rescue.request_words:  # what was asked for is told by itself
-        lines.append("with guidance: not recorded which")
+        lines.append(f"with a hint in the prompt: rollout {shown.attempt} of update {shown.number} of {shown.task}")
+    elif rescue.has_guidance and not rescue.request_words:  # these words are printed on their own line
+        lines.append("with a hint: not recorded which")
     if rescue.num_shaped:
         lines.append(f"rewards shaped: {describe_shaping(rescue)}")
     if rescue.size_without is not None:
         without, size = format_sizes(rescue)
-        lines.append(f"mean |credit| {without} without what joined or was added, {size} with it")
+        lines.append(f"mean |credit| {without} without added rollouts and rewards, {size} with them")
     return lines
-
-
-def _describe_joined_attempt(attempt: PlayedAttempt) -> str:
-    """Where an attempt that joined a group comes from, with its credit."""
-    credit = ", ".join(format_signed(step.credit) for step in attempt.steps[:4])
-    more = ", …" if len(attempt.steps) > 4 else ""
-    return f"{describe_origin(attempt)}, credit {credit}{more}"

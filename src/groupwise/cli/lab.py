@@ -1,4 +1,4 @@
-"""`groupwise lab`: how far the credit of each recipe is from the true advantages of a policy's steps."""
+"""`groupwise lab`: how far the advantages of each method are from the true advantages of a policy's steps."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
 
 
 def lab(
-    file: Annotated[Path, typer.Argument(metavar="RUN", help="A run file (TOML), or the folder of a run.")],
+    file: Annotated[Path, typer.Argument(metavar="RUN", help="Run file (TOML) or run folder.")],
     recipe: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Measure this recipe; may repeat; all otherwise.")
+        list[str] | None, typer.Option(metavar="NAME", help="Measure this method. Repeatable; default: all methods.")
     ] = None,
     skill: Annotated[
         float | None,
-        typer.Option(help="Play a table of this skill in place of the model; worlds that can be listed, exact truth."),
+        typer.Option(help="Use a tabular policy of this skill instead of the model (tabular environments only)."),
     ] = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Tasks of every update.")] = 4,
-    attempts: Annotated[int, typer.Option(min=2, help="Attempts of a group.")] = 8,
-    updates: Annotated[int, typer.Option(min=2, help="How often all groups are drawn.")] = 40,
-    situations: Annotated[int, typer.Option(min=1, help="Situations to find the truth of, by continuations.")] = 40,
-    continuations: Annotated[int, typer.Option(min=2, help="Continuations of each kind at a decision point.")] = 128,
-    gamma: Annotated[float, typer.Option(min=0, max=1, help="What a reward one step later counts in the truth.")] = 1.0,
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks per update.")] = 4,
+    attempts: Annotated[int, typer.Option(min=2, help="Rollouts per group.")] = 8,
+    updates: Annotated[int, typer.Option(min=2, help="Number of updates to sample.")] = 40,
+    situations: Annotated[int, typer.Option(min=1, help="Situations whose true advantages are estimated.")] = 40,
+    continuations: Annotated[int, typer.Option(min=2, help="Continuations of each kind per decision point.")] = 128,
+    gamma: Annotated[float, typer.Option(min=0, max=1, help="Discount factor of the true advantages.")] = 1.0,
     set_: Set = None,
     unset: Unset = None,
-    write: Annotated[Path | None, typer.Option(help="Write the result as JSON here too.")] = None,
+    write: Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Hold the credit of recipes against the truth: groups are drawn again and again, and nothing learns.
+    """Compare the advantages of methods with the true advantages. Many groups are sampled; nothing is trained.
 
-    The truth of a step is what its action changes in what the policy earns: by continuations from forks of the world,
-    or exactly where the policy is a table.
+    A true advantage is the change of the expected return by an action. It is estimated by continuations from forks of
+    the environment. With --skill, it is exact.
     """
     need_trainer()
-    if write is not None:  # refused before hours of work are lost on it
+    if write is not None:  # fail now, not after hours of work
         folder = write.absolute().parent
         if not folder.is_dir():
-            raise FileError(f"--write {write}: there is no folder {folder}; make it, or choose another")
+            raise FileError(f"--write {write}: there is no folder {folder}; create it, or choose another one")
         if write.is_dir() or not os.access(write if write.exists() else folder, os.W_OK):
-            raise FileError(f"--write {write}: a file cannot be written there; choose another")
+            raise FileError(f"--write {write}: no permission to write this file; choose another one")
     config = load_run_file(file, set_, unset)
     check_may_open(config.env)
     counts = {"tasks": tasks, "attempts": attempts, "updates": updates, "gamma": gamma, "seed": config.seed}
@@ -71,7 +71,7 @@ def lab(
 
 
 def _study_table(config: RunConfig, recipes: list[str] | None, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """A table plays, in the run's environment and with the run's memory."""
+    """Study a tabular policy in the run's environment, with the run's history in the prompt."""
     from groupwise.lab.study import ListedCondition, list_algorithms, record_condition, study_recording
     from groupwise.lab.tabular import read_window
 
@@ -83,7 +83,7 @@ def _study_table(config: RunConfig, recipes: list[str] | None, counts: Mapping[s
 
 
 def _study_model(config: RunConfig, file: Path, recipes: list[str] | None, counts: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's model plays: that of the last checkpoint of a folder, or the one that a run file begins with."""
+    """Study the run's model: the last checkpoint of a folder, or the initial model of a run file."""
     from groupwise.lab.played_recording import PlayedCondition
     from groupwise.lab.study import list_algorithms, record_run, study_recording
     from groupwise.training.checkpoints import open_run_at
@@ -91,8 +91,8 @@ def _study_model(config: RunConfig, file: Path, recipes: list[str] | None, count
 
     algorithms = list_algorithms(recipes)
     with TemporaryDirectory() as scratch:
-        folder, untracked = Path(scratch) / "run", config.model_copy(update={"trackers": ()})
-        with open_run_at(config, file, read_only=True) if file.is_dir() else open_run(untracked, folder) as run:
+        own, untracked = Path(scratch) / "run", config.model_copy(update={"trackers": ()})
+        with open_run_at(config, file, read_only=True) if file.is_dir() else open_run(untracked, own) as run:
             recording, tools = record_run(run, PlayedCondition(**counts))
             return study_recording(recording, algorithms, tools=tools, seed=config.seed, tell=_tell)
 
@@ -117,14 +117,14 @@ def _print_result(result: Mapping[str, Any]) -> None:
         elif "not_measured" in line:
             print_line(f"{name}: not measured ({line['not_measured']})")
     print_line(
-        f"{recording['attempts']:,} attempts, {recording['success']:.1%} solved; the truth of "
-        f"{recording['steps_with_truth']:,} of {recording['steps']:,} steps is known, of size "
-        f"{recording['truth_size']:.3f} with a standard error of {recording['truth_error']:.3f}",
+        f"{recording['attempts']:,} rollouts, {recording['success']:.1%} solved. The true advantage of "
+        f"{recording['steps_with_truth']:,} of {recording['steps']:,} steps is known: root mean square "
+        f"{recording['truth_size']:.3f}, standard error {recording['truth_error']:.3f}",
     )
     if recording["attempts_left_out"] or recording["pairs_left_out"]:
         print_line(
-            f"left out for faults: {recording['attempts_left_out']:,} attempts, {recording['pairs_left_out']:,} pairs "
-            "of continuations",
+            f"left out because of errors: {recording['attempts_left_out']:,} rollouts, "
+            f"{recording['pairs_left_out']:,} pairs of continuations"
         )
 
 

@@ -1,4 +1,4 @@
-"""`groupwise launch`: a run on the nodes of a Ray cluster."""
+"""`groupwise launch`: train on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ if TYPE_CHECKING:
 
 
 def launch(
-    file: Annotated[Path, typer.Argument(help="A run file (TOML), or the folder of a run to go on with.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME otherwise.")] = None,
+    file: Annotated[Path, typer.Argument(help="Run file (TOML), or a run folder to resume.")],
+    out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")] = None,
     set_: Set = None,
     unset: Unset = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the folder.")] = False,
-    ranks: Annotated[int, typer.Option(min=1, help="Processes of the learner.")] = 1,
-    gpus: Annotated[int, typer.Option(min=0, max=1, help="GPUs of each: 1, or 0 = on the CPU.")] = 0,
-    cpus: Annotated[float, typer.Option(min=0.01, help="CPUs that each rank and each server reserves.")] = 1.0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume from the last checkpoint in the run folder.")
+    ] = False,
+    ranks: Annotated[int, typer.Option(min=1, help="Number of learner processes.")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, max=1, help="GPUs per rank: 0 (CPU only) or 1.")] = 0,
+    cpus: Annotated[float, typer.Option(min=0.01, help="CPUs to reserve per rank and per server.")] = 1.0,
     address: Annotated[
-        str, typer.Option(help="The cluster's head, such as 10.0.0.1:6379; local = start one on this machine.")
+        str, typer.Option(help="Address of the cluster, such as 10.0.0.1:6379; local = start one on this machine.")
     ] = "local",
-    restarts: Annotated[int, typer.Option(min=0, help="How often the run may go on after processes died.")] = 3,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for room on the cluster.")] = 600.0,
+    restarts: Annotated[int, typer.Option(min=0, help="Largest number of restarts after a process died.")] = 3,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for free resources.")] = 600.0,
 ) -> None:
-    """Train on a Ray cluster: ranks and servers get their places there, and what dies is started again."""
+    """Train on a Ray cluster. Ranks and servers run there and are restarted if they die."""
     from groupwise.engines.ray_cluster import RayCluster
     from groupwise.training.launch import run_until_it_ends
 
     need_trainer()
     folder = (out or (file if file.is_dir() else Path("runs") / file.stem)).absolute()
     if file.exists() and RunPaths(folder).holds_run() and not resume:
-        raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
-    load_run_file(file, set_, unset)  # what is wrong with it is said before anything starts
+        raise ConfigError(f"{folder} already has a run; continue it with --resume, or choose another folder with --out")
+    load_run_file(file, set_, unset)  # errors in it are reported before anything starts
     command = [sys.executable, "-P", "-m", "groupwise", "train", str(file.absolute()), "--out", str(folder), "--plain"]
     command += [word for key in unset or () for word in ("--unset", key)]
     command += [word for setting in set_ or () for word in ("--set", setting)]
@@ -62,7 +64,7 @@ def launch(
             )
     except KeyboardInterrupt:
         again = f"groupwise launch {shlex.quote(str(file))} --out {shlex.quote(str(folder))} --resume"
-        print_line(f"stopped; go on with: {again}", to=errors())
+        print_line(f"stopped; resume with: {again}", to=errors())
         raise typer.Exit(130) from None
     if status:
         raise typer.Exit(status)
@@ -71,11 +73,11 @@ def launch(
 def _run_once(
     cluster: RayCluster, command: list[str], resume: bool, *, ranks: int, cpus: float, gpus: int, timeout: float
 ) -> RankStatuses:
-    """Place the ranks of a run, and stay until they have ended."""
+    """Start the ranks of a run, and wait until they end."""
     from groupwise.engines.ray_cluster import LaunchedOn
     from groupwise.training.launch import HostedRank, run_ranks
 
-    # The ranks run this very code, also where it is not the installed one.
+    # The ranks run this code, even if it is not the installed one.
     paths = [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     variables = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
     variables |= LaunchedOn(cluster.address, cpus).as_variables()
@@ -92,6 +94,5 @@ def _run_once(
 
 
 def _show(rank: int, text: str) -> None:
-    """Print what a rank wrote, and of which it is, where it is not the first."""
     for line in text.splitlines():
         print_line(f"rank {rank}: {line}" if rank else line)

@@ -1,4 +1,4 @@
-"""What a run looks like while it runs: a display that redraws itself on a terminal, plain lines elsewhere."""
+"""The display of a running command: live on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ if TYPE_CHECKING:
     from groupwise.training.evaluation.summary import Evaluation, PassAt, TasksSummary
 
 SHOWN_METRICS = ("rollout/success", "rollout/return", "rollout/steps", "rollout/entropy", "learner/grad_norm")
-"""Metrics of an update's line."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 LAST_LINES = 5
 MAX_FAULTS = 3
-"""Different faults of an update that are named."""
+"""Different errors of an update that are printed."""
 SPARK_WIDTH = 60
 
 
 @contextmanager
 def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]:
-    """Show a run on the screen while it runs; whatever ends it, the terminal is left as it was."""
+    """Show a run on the screen while it runs, and restore the terminal at the end."""
     console = output()
     if plain or not sys.stdout.isatty():
         lines = PlainLines(console)
@@ -54,7 +53,7 @@ def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]
         return
     display = LiveDisplay(title, updates)
     try:
-        # Transient: what follows, an error perhaps, begins on a clean line. What is to stay is printed at the end.
+        # Transient: the next output, perhaps an error, begins on a clean line. The summary is printed at the end.
         with Live(display, console=console, refresh_per_second=4, transient=True):
             yield display
     finally:
@@ -63,13 +62,13 @@ def show_live(title: str, updates: int, *, plain: bool) -> Iterator[RunObserver]
 
 
 class EventLines(RunObserver):
-    """Puts what happens in a run into lines."""
+    """Describes the events of a run in lines."""
 
     def __init__(self) -> None:
         self._rests_on_penalties: dict[int, bool] = {}
 
     def show(self, *lines: str, stays: bool) -> None:
-        """Show lines; those of an update do not stay for long where there is little room."""
+        """Show lines; with `stays`, they stay on the screen until the end."""
         raise NotImplementedError
 
     def on_warm_start(self, losses: Sequence[float]) -> None:
@@ -86,20 +85,19 @@ class EventLines(RunObserver):
         lines = [format_update(update), *describe_faults(update)]
         self._rests_on_penalties[update.number] = rests_on_penalties(update.metrics)
         if self._rests_on_penalties[update.number]:
-            lines.insert(1, "  credit comes from penalties alone: nobody earned anything")
+            lines.insert(1, "  credit comes from penalties alone: no rollout got a reward")
         self.show(*lines, stays=False)
 
     def on_alarm(self, alarm: Alarm) -> None:
         self.show(alarm.line, stays=True)
 
     def describe_penalties(self) -> list[str]:
-        """What is to be said of the run as a whole, where some of its updates rest on penalties alone."""
         numbers = [number for number, does in self._rests_on_penalties.items() if does]
         return list(filter(None, [describe_penalties(numbers, len(self._rests_on_penalties))]))
 
 
 class PlainLines(EventLines):
-    """A line for everything that happens, for logs and pipes; where nothing does, one on what is being done."""
+    """One line per event, for logs and pipes. If nothing happens for a while, a line says what is being done."""
 
     def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
         super().__init__()
@@ -107,7 +105,7 @@ class PlainLines(EventLines):
         self._began = self._stage_began = clock()
         self._stage, self._number, self._so_far = "opening the run", 0, ""
         self.heartbeat = Heartbeat(self.describe_present, self._write, clock=clock)
-        """To be entered for as long as the run lasts."""
+        """Enter this context while the run lasts."""
 
     def on_stage(self, name: str, number: int) -> None:
         self._stage, self._number, self._so_far, self._stage_began = name, number, "", self._clock()
@@ -124,7 +122,7 @@ class PlainLines(EventLines):
         self.show(*self.describe_penalties())
 
     def describe_present(self) -> str:
-        """The update, what is being done for it, and for how long by now."""
+        """The update, its stage, and the time so far."""
         now = self._clock()
         where = f"update {self._number}: " if self._number else ""
         stage = f"{where}{self._stage} for {format_duration(now - self._stage_began)}{self._so_far}"
@@ -135,7 +133,7 @@ class PlainLines(EventLines):
 
 
 class LiveDisplay(EventLines):
-    """Progress, sparklines, stage times and the last lines; drawn anew a few times a second."""
+    """Progress, sparklines, stage times and the last lines, redrawn a few times per second."""
 
     def __init__(self, title: str, updates: int) -> None:
         super().__init__()
@@ -168,7 +166,7 @@ class LiveDisplay(EventLines):
         (self._kept if stays else self._lines).extend(lines)
 
     def summary(self) -> list[str]:
-        """What stays on the screen: the evaluations, the last update, and whether penalties alone gave credit."""
+        """What stays on the screen: evaluations, the last update, and a warning about penalties."""
         return [*self._kept, *list(self._lines)[-1:], *self.describe_penalties()]
 
     def __rich__(self) -> RenderableType:
@@ -198,7 +196,7 @@ class LiveDisplay(EventLines):
         return row
 
     def seconds_left(self) -> float:
-        """About how long the remaining updates take, by the median of the last ones."""
+        """Estimate from the median of the last updates."""
         return (self._updates - self._done) * statistics.median(self._durations or [0.0])
 
 
@@ -210,19 +208,22 @@ def format_update(update: Update) -> str:
 
 
 def describe_faults(update: Update) -> list[str]:
-    """The faults of an update, equal ones counted together, the commonest first."""
+    """The environment errors of an update with their counts, the most frequent first."""
     return _describe_causes(Counter(fault.error or fault.stop.value for fault in update.faults))
 
 
 def describe_expert_faults(causes: Mapping[str, int], attempts: int) -> list[str]:
-    """The faults of a supervised start: how many attempts they ended, then the causes as for an update."""
+    """The errors of a warm start: how many rollouts they ended, then their causes."""
     counts = Counter(causes)
-    return [f"warm start: faults ended {counts.total()} of {attempts} expert attempts", *_describe_causes(counts)]
+    return [
+        f"warm start: {counts.total()} of {attempts} expert rollouts ended with an error",
+        *_describe_causes(counts),
+    ]
 
 
 def _describe_causes(causes: Counter[str]) -> list[str]:
     listed = causes.most_common(MAX_FAULTS)
-    return [f"  fault in {count} attempt{'s' * (count > 1)}: {cause}" for cause, count in listed]
+    return [f"  error in {count} rollout{'s' * (count > 1)}: {cause}" for cause, count in listed]
 
 
 def stage_seconds_of(update: Update) -> dict[str, float]:
@@ -232,7 +233,7 @@ def stage_seconds_of(update: Update) -> dict[str, float]:
 
 
 def draw_sparkline_row(name: str, curve: Sequence[float]) -> Text:
-    """A metric's course and its last value; shares are drawn between 0 and 1."""
+    """A metric as a sparkline with its last value; success is drawn between 0 and 1."""
     bounds = (0.0, 1.0) if name == "rollout/success" else (min(curve), max(curve))
     return Text.assemble(
         f"{name.partition('/')[2]:<8}", (draw_sparkline(curve, *bounds), "green"), f" {curve[-1]:.3f}", no_wrap=True
@@ -240,7 +241,7 @@ def draw_sparkline_row(name: str, curve: Sequence[float]) -> Text:
 
 
 def draw_sparkline(curve: Sequence[float], low: float, high: float, width: int = SPARK_WIDTH) -> str:
-    """A curve as a row of blocks; where it is longer than the row, neighbours are averaged.
+    """A curve as a row of blocks; if it is longer than the row, neighbours are averaged.
 
     >>> draw_sparkline([0.0, 0.5, 1.0], 0.0, 1.0)
     '▁▅█'
@@ -253,7 +254,7 @@ def draw_sparkline(curve: Sequence[float], low: float, high: float, width: int =
 
 
 def format_duration(seconds: float) -> str:
-    """A duration as people say it.
+    """A duration in words.
 
     >>> format_duration(42), format_duration(150), format_duration(7300)
     ('42 s', '2 min 30 s', '2 h 1 min')
@@ -266,19 +267,19 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-# A line wherever nothing was said for a while: whoever reads a log sees that the work goes on, and which.
+# A progress line after a silence, so that a log shows that the work continues.
 
 MAX_SILENCE = 10.0
-"""Seconds within which there is a line."""
+"""Largest number of seconds between two lines."""
 LOOKS_EVERY = 0.5
-"""Seconds between two looks at the clock."""
+"""Seconds between two checks."""
 
 Clock = Callable[[], float]
-"""Seconds since some moment that stays the same."""
+"""Seconds since a fixed moment."""
 
 
 class Heartbeat:
-    """Says what is being done where nothing else was said for almost `MAX_SILENCE`, from a thread of its own."""
+    """A thread that prints what is being done if there was no line for almost `MAX_SILENCE` seconds."""
 
     def __init__(
         self, describe: Callable[[], str], say: Callable[[str], None], *, clock: Clock = time.monotonic
@@ -289,11 +290,11 @@ class Heartbeat:
         self._thread = Thread(target=self._beat, name="groupwise-heartbeat", daemon=True)
 
     def note_line(self) -> None:
-        """A line was said by somebody else: the silence begins anew."""
+        """Another line was printed: start to wait again."""
         self._last_said = self._clock()
 
     def look(self) -> None:
-        """Say what is being done, if it was silent for long enough."""
+        """Print what is being done, if it was silent for long enough."""
         with self._lock:
             if self._clock() - self._last_said >= MAX_SILENCE - LOOKS_EVERY:
                 self.note_line()
@@ -314,25 +315,21 @@ class Heartbeat:
         while not self._has_ended.wait(LOOKS_EVERY):
             try:
                 self.look()
-            except (OSError, FileError):  # whoever prints next meets it too, where it is told
+            except (OSError, FileError):  # the main thread's next line fails too, and reports it
                 return
 
 
 def tell_progress(what: str, say: Callable[[str], None], *, clock: Clock = time.monotonic) -> Heartbeat:
-    """A heartbeat that says what is being done, and for how long by now."""
     began = clock()
     return Heartbeat(lambda: f"{what}: {clock() - began:.0f} s so far", say, clock=clock)
 
 
-# An evaluation in a line, as training, warm starts and evaluations print it.
-
-
 def describe_evaluation(evaluation: Evaluation) -> str:
-    tries = "" if evaluation.attempts == evaluation.tasks else f" x {evaluation.attempts / evaluation.tasks:g} attempts"
+    tries = "" if evaluation.attempts == evaluation.tasks else f" x {evaluation.attempts / evaluation.tasks:g} rollouts"
     return f"success {format_success(evaluation)} over {evaluation.tasks} tasks{tries} of split {evaluation.split}"
 
 
 def format_success(line: Evaluation | TasksSummary | PassAt) -> str:
-    """Success in per cent, with its 95 % interval."""
+    """Success in percent, with its 95 % interval."""
     low, high = line.interval
     return f"{format_plain_percent(line.success)} [{100 * low:.1f}, {100 * high:.1f}]"

@@ -1,4 +1,4 @@
-"""The `groupwise` command: collects the commands, and turns our errors into one line and status 2."""
+"""The `groupwise` command: collects the commands, and prints our errors as one line with status 2."""
 
 from __future__ import annotations
 
@@ -67,12 +67,11 @@ def begin(
         typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
-    """Group-based reinforcement learning of language-model agents: credit you can trust and inspect."""
+    """Train LLM agents with group-based reinforcement learning, and inspect every advantage."""
     set_rights(context, may_run=context.invoked_subcommand in COMMANDS_THAT_RUN)
 
 
 def make_app(commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
-    """The command line with these commands, and `check`."""
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, callback=begin)
     for name, command in commands.items():
         app.command(name)(command)
@@ -84,11 +83,11 @@ app = make_app(COMMANDS)
 
 
 def main() -> None:
-    """Run the command line; whatever happens, what it says is one line, and status 2 where we refuse."""
+    """Run the command line. Our own errors are printed as one line, with status 2."""
     prepare_streams()
     move_current_folder_back()
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
-    # To put all commands together takes longer than most of them.
+    # To build all commands takes longer than to run most of them.
     chosen = make_app({asked: COMMANDS[asked]}) if asked in COMMANDS else app
     try:
         status = chosen(prog_name="groupwise", standalone_mode=False)
@@ -98,7 +97,7 @@ def main() -> None:
     except typer.Abort:
         status = 1
     except Exception as error:
-        if not hasattr(error, "format_message"):  # of typer's own, which say what is wrong with the command line
+        if not hasattr(error, "format_message"):  # typer's own errors about the command line have it
             sys.excepthook = show_traceback  # typer has set its own
             raise
         status = _print_usage(error)
@@ -106,7 +105,7 @@ def main() -> None:
 
 
 def _print_usage(error: Any) -> int:
-    """Say what is wrong with a command line; where there was none at all, the help has been printed."""
+    """Print an error of the command line; without arguments, typer has printed the help."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ != "NoArgsIsHelpError":
         if context:

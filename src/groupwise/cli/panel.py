@@ -1,4 +1,4 @@
-"""`groupwise panel`: the tasks of an environment, by split: hashed, listed, written down, checked."""
+"""`groupwise panel`: show, list, save or check the task sets of an environment."""
 
 from __future__ import annotations
 
@@ -21,28 +21,30 @@ from groupwise.system.errors import ConfigError
 from groupwise.training.config.run_file import parse_settings, read_run_file
 
 SHOWN_DIGITS = 16
-"""Digits of a hash that are shown; files and JSON have all 64."""
+"""Printed digits of a hash; files and JSON have all 64."""
 
 
 def panel(
     context: typer.Context,
     what: Annotated[
         str,
-        typer.Argument(metavar="ENV|RUN", help="Kind of an environment, MODULE:CLASS, run file, run or panel file."),
+        typer.Argument(
+            metavar="ENV|RUN", help="Kind of an environment, MODULE:CLASS, run file, run folder or task-set file."
+        ),
     ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A field of the environment; may repeat.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set an environment field. Repeatable.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the panels down, as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the task sets to this JSON file.")] = None,
     check: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare with a panel file; refuse what changed.")
+        Path | None, typer.Option(metavar="FILE", help="Compare with a saved file; fail if tasks changed.")
     ] = None,
-    split: Annotated[str | None, typer.Option("--list", metavar="SPLIT", help="List the tasks of a panel.")] = None,
+    split: Annotated[str | None, typer.Option("--list", metavar="SPLIT", help="List the tasks of a split.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Show an environment's panels and their hashes; make a file of them, or check that nothing changed since."""
-    if not _is_file(what):  # the user's own words, and not what a file says
+    """Show the task sets of an environment and their hashes, save them, or check that they did not change."""
+    if not _is_file(what):  # typed by the user, not read from a file
         set_rights(context, may_run=True)
     part, panel_file = _open_env(what, settings or [])
     panels = panels_of(part)
@@ -72,23 +74,21 @@ def panel(
 
 
 def _open_env(what: str, settings: Sequence[str]) -> tuple[Part, PanelFile | None]:
-    """The environment that is meant, and the panel file if that is what was given."""
+    """The environment, and the task-set file if `what` is one."""
     path = Path(what)
     if path.suffix == ".json":
         if settings:
-            raise ConfigError(f"{what}: a panel file says its environment's fields itself; leave --set out")
+            raise ConfigError(f"{what}: --set cannot change a file of task sets; remove --set")
         panel_file = PanelFile.read(path)
         part = panel_file.part()
-        check_may_open(part)  # of a file, which somebody else may have written
+        check_may_open(part)  # the file may come from someone else
         return part, panel_file
     if _is_file(what):
         part = _read_run_env(path / CONFIG if path.is_dir() else path, settings)
         check_may_open(part)
         return part, None
     if "/" in what:
-        raise ConfigError(
-            f"{what}: there is no such run or file; give one that is there, or the kind of an environment"
-        )
+        raise ConfigError(f"{what}: no such run or file; give an existing one, or the kind of an environment")
     return find_part_class("env", what)(**parse_settings(settings, option="--set ", prefix="env.")), None
 
 
@@ -97,7 +97,7 @@ def _is_file(what: str) -> bool:
 
 
 def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
-    """The environment of a run file. Its other sections are not looked at: they would need the trainer."""
+    """The environment of a run file. Its other sections are not read, because they need the trainer."""
     file = read_run_file(path)
     section = file.content.get("env")
     if section is None:
@@ -112,7 +112,7 @@ def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
 
 
 def _check_journal(folder: Path, part: Part) -> int:
-    """Check that a run was evaluated on the panels its environment has; return how many evaluated panels there are."""
+    """Check that a run was evaluated on its environment's task sets. Returns how many of them were evaluated."""
     if not (folder / JOURNAL).is_file():
         return 0
     tasks: dict[tuple[str, str], set[str]] = {}

@@ -1,4 +1,4 @@
-"""`groupwise preview`: a run's prompts, what its action rule reads, and what an update takes; before it is run."""
+"""`groupwise preview`: a run's prompts, parsed actions, and the cost of an update, before training."""
 
 from __future__ import annotations
 
@@ -29,31 +29,29 @@ if TYPE_CHECKING:
     from groupwise.training.doctor.preview import PreviewedAttempt, PreviewedStep, Reading, RunPreview, UpdateCosts
 
 CUT = "cut off at max_tokens"
-"""The sample that is cut off whatever its length."""
+"""The sample that is always cut off."""
 VERDICT_COLOURS = {"valid": "green", "malformed": "yellow", "refused": "yellow", "fault": "red"}
 
 
 def preview(
-    file: Annotated[Path, typer.Argument(help="A run file (TOML), or the folder of a run.")],
-    tasks: Annotated[int, typer.Option(min=1, help="How many tasks to show.")] = 2,
-    steps: Annotated[int, typer.Option(min=1, help="How many steps of each.")] = 3,
+    file: Annotated[Path, typer.Argument(help="Run file (TOML) or run folder.")],
+    tasks: Annotated[int, typer.Option(min=1, help="Number of tasks to show.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="Number of steps per task.")] = 3,
     task: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="Show this task; the beginning of its id will do; may repeat."),
+        list[str] | None, typer.Option(metavar="ID", help="Show this task (id or its beginning). Repeatable.")
     ] = None,
     response: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="Say this at the first step, a second one at the second; may repeat."),
+        list[str] | None, typer.Option(metavar="TEXT", help="Response at step 0, 1, ... Repeatable.")
     ] = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="List each token with its id and its origin too.")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="List each token with its id and origin.")] = False,
     set_: Set = None,
     unset: Unset = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON, with every id.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, with token ids.")] = False,
     trust: Trust = False,
 ) -> None:
-    """See what a model would be shown, and what an update takes, before anything is paid: no weights are loaded.
+    """Preview prompts and cost. No weights are loaded.
 
-    Attempts are played by the environment's expert, with possible actions, or with the responses that you give.
+    The environment's expert acts, else a possible action is taken, or your --response.
     """
     need_trainer()
     config = load_run_file(file, set_, unset)
@@ -80,7 +78,6 @@ def print_preview(console: Console, preview: RunPreview, *, with_tokens: bool) -
 
 
 def preview_as_json(preview: RunPreview) -> dict[str, Any]:
-    """A preview as plain data: each prompt as ids, origins, texts of tokens, and one text."""
     return {
         "attempts": [
             {name: getattr(attempt, name) for name in ("task", "goal", "error")}
@@ -126,12 +123,12 @@ def _print_attempt(
             ids, texts = (*step.prompt.ids, *step.response_ids), (*step.prompt_texts, *step.response_texts)
             console.print(make_token_table(ids, texts, origins))
     if attempt.error:
-        screen.print_line(f"[red]the attempt ends here[/]: {escape(attempt.error)}", markup=True, to=console)
+        screen.print_line(f"[red]the rollout ends here[/]: {escape(attempt.error)}", markup=True, to=console)
 
 
 def _describe_response(step: PreviewedStep) -> str:
     form = "well formed" if step.well_formed else "malformed"
-    fate = "accepted" if step.accepted else "refused by the environment"
+    fate = "accepted" if step.accepted else "rejected by the environment"
     cut = ", cut off at max_tokens" if step.is_cut else ""
     action = screen.escape_recorded(screen.shorten(step.action, 80))
     return f"{len(step.response_ids)} tokens by {step.said_by}{cut}; read as «{action}», {form}, {fate}"
@@ -157,12 +154,12 @@ def _print_costs(console: Console, costs: UpdateCosts) -> None:
     context = "" if costs.context is None else f" of the model's {costs.context:,}"
     whole = format_duration(costs.seconds * costs.updates)
     lines = (
-        f"an update: {costs.attempts:,} attempts; were each as long as it may be (up to {costs.max_steps} steps), "
+        f"an update: {costs.attempts:,} rollouts. If all have the maximum length ({costs.max_steps} steps): "
         f"{costs.sampled_tokens:,} sampled tokens and about {costs.distinct_tokens:,} distinct tokens to read and "
         "learn",
         f"longest prompt: about {costs.longest_prompt:,} tokens{context}",
-        f"memory: about {format_bytes(costs.memory)} ({costs.parameters:,} weights, {costs.trained:,} train)",
-        f"time: about {costs.seconds:.1f} s for such an update, {whole} for {costs.updates} of them, for the "
+        f"memory: about {format_bytes(costs.memory)} ({costs.parameters:,} parameters, {costs.trained:,} trained)",
+        f"time: about {costs.seconds:.1f} s per such update, {whole} for {costs.updates} updates, for the "
         "arithmetic alone on this machine",
     )
     console.print()

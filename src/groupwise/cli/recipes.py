@@ -1,4 +1,4 @@
-"""`groupwise recipes`: list the recipes, or show one with its parts."""
+"""`groupwise recipes`: list the methods, or show one with its parts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from groupwise.cli.screen import output
 
 
 def recipes(
-    show: Annotated[str | None, typer.Option("--show", metavar="NAME", help="Show one recipe with its parts.")] = None,
+    show: Annotated[str | None, typer.Option("--show", metavar="NAME", help="Show one method with its parts.")] = None,
 ) -> None:
-    """List the recipes with a sentence and a citation each, or show one with its parts."""
+    """List all methods with one sentence and a citation each, or show one with its parts."""
     if show is not None:
         _print_recipe(show)
         return
@@ -44,16 +44,10 @@ def _print_recipe(name: str) -> None:
 
 def _add_branch(tree: Tree, config: dict[str, Any]) -> None:
     for key, value in config.items():
-        if isinstance(value, dict):
-            _add_branch(tree.add(_format_label(key, value)), {k: v for k, v in value.items() if k != "kind"})
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            for number, entry in enumerate(value):
-                _add_branch(
-                    tree.add(_format_label(f"{key}[{number}]", entry)), {k: v for k, v in entry.items() if k != "kind"}
-                )
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            _add_branch(tree, {f"{key}[{number}]": entry for number, entry in enumerate(value)})
+        elif isinstance(value, dict):
+            label = f"{escape(key)}: [bold cyan]{value['kind']}[/]" if "kind" in value else escape(key)
+            _add_branch(tree.add(label), {name: inner for name, inner in value.items() if name != "kind"})
         else:
             tree.add(escape(f"{key} = {value!r}"))
-
-
-def _format_label(key: str, value: dict[str, Any]) -> str:
-    return f"{escape(key)}: [bold cyan]{value['kind']}[/]" if "kind" in value else escape(key)

@@ -1,4 +1,4 @@
-"""`groupwise report`: a run, or several together, as one page of HTML that opens anywhere."""
+"""`groupwise report`: write one or several runs as one HTML page."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from groupwise.training.run_reader import RunFolder
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or of a sweep.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders or sweep folders.")],
     out: Annotated[
-        Path | None, typer.Option(help=f"File to write; default: {REPORT} in the folder, or here for several folders.")
+        Path | None,
+        typer.Option(help=f"File to write; default: {REPORT} in the run folder, for several runs in the current one."),
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Write a run, or several over each other, as one HTML page that opens offline: verdict, curves, groups, credit."""
+    """Write one or several runs as one HTML page that opens offline: results, curves, groups, advantages."""
     from groupwise.report.page import render_page, write_page
 
     path = out or (RunPaths(runs[0]).report if len(runs) == 1 else Path(REPORT))
     if out is None and len(runs) > 1 and path.exists():
         raise ConfigError(
-            f"{path} is here already, and may be of other runs; give a name with --out, {path} again to replace it"
+            f"{path} exists already, maybe from other runs; choose another file with --out, or give --out {path} to "
+            "replace it"
         )
     if len(runs) == 1 and not (runs[0] / SWEEP_PLAN).is_file():
         with RunFolder(runs[0]) as folder:

@@ -1,4 +1,4 @@
-"""`groupwise schema`: the JSON schema of run files, for editors."""
+"""`groupwise schema`: write the JSON schema of run files, for editors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from groupwise.system.json_text import to_json
 
 
 def schema(
-    out: Annotated[Path | None, typer.Option(help="File to write; printed otherwise.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; default: print it.")] = None,
 ) -> None:
-    """Write the JSON schema of run files, so that editors complete them and mark what is wrong."""
-    from groupwise.training.config.schema import (
-        make_run_schema,  # every part of every slot; `--help` waits for none of them
-    )
+    """Write the JSON schema of run files. With it, editors complete settings and mark errors."""
+    from groupwise.training.config.schema import make_run_schema  # imports every part; too slow for `--help`
 
     text = to_json(make_run_schema(), ensure_ascii=False)
     if out is None:
@@ -29,6 +27,5 @@ def schema(
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); choose another place with --out") from None
     print_line(
-        f"{out} is written. An editor that knows Taplo (Even Better TOML) uses it for run files that begin with\n"
-        f"#:schema {out}"
+        f"{out} is written. Editors with Taplo (Even Better TOML) use it if a run file begins with\n#:schema {out}"
     )

@@ -1,4 +1,4 @@
-"""What the commands print with: consoles, a progress bar over a file, words for numbers."""
+"""Printing: consoles, a progress bar over a file, number formats, and safe standard streams."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ CANNOT_WRITE = "standard output cannot be written"
 def _name_full_disk() -> Iterator[None]:
     try:
         yield
-    except BrokenPipeError:  # whoever read has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         raise
     except OSError as error:
-        raise FileError(f"{CANNOT_WRITE} ({error.strerror}); send it elsewhere") from None
+        raise FileError(f"{CANNOT_WRITE} ({error.strerror}); redirect it to another place") from None
 
 
 class SafeConsole(Console):
-    """A console that shows control characters, marks of direction and secrets, and never sends them.
+    """A console that escapes control characters and direction marks in texts, and hides secrets.
 
-    What rich itself sends to move the cursor and to colour is the style or the control code of a segment, not text.
+    Rich's own colours and cursor moves are styles and control segments, not text, so they still work.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -51,28 +51,26 @@ class SafeConsole(Console):
         self._hide = make_redactor()
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print; a disk that is full is an error of ours, and a reader who has seen enough ends the command."""
-        # Where standard error fails, there is nowhere left to complain.
+        # If standard error fails, the error cannot be reported.
         with suppress(OSError) if self.stderr else _name_full_disk():
             super().print(*objects, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """A text as it is laid out: escaped here already, so that tables measure what they will show."""
+        """Escape a text before layout: tables measure the width of what they print."""
         return super().render_str(escape_controls(self._hide(text)), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The pieces of whatever is printed, each escaped."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escape_controls(segment.text), segment.style)
 
 
 def escape_recorded(text: str) -> str:
-    """A recorded text as `rich.text.Text` may hold it, which would drop some control characters without a word."""
+    """Escape a recorded text for `rich.text.Text`, which silently drops some control characters."""
     return escape_controls(redact(text))
 
 
 def output() -> Console:
-    """The console for results; as wide as the terminal, or wide enough for a pipe."""
+    """The console for results: as wide as the terminal, or 140 columns in a pipe."""
     return SafeConsole(width=None if sys.stdout.isatty() else 140)
 
 
@@ -81,7 +79,7 @@ def errors() -> Console:
 
 
 def print_line(text: str, *, markup: bool = False, to: Console | None = None) -> None:
-    """Print text however long its lines: as it is, or with rich's marks, where all that is not ours is escaped."""
+    """Print text without wrapping. With `markup`, the caller must escape everything that is not ours."""
     (to or output()).print(text, markup=markup, soft_wrap=True)
 
 
@@ -92,11 +90,8 @@ def print_error(message: str) -> None:
 def make_table(*headings: str, align: str = "lr", title: str = "", bold: bool = False) -> Table:
     """A table without lines.
 
-    Args:
-        headings: a column each.
-        align: a letter for each column, l or r; the last one is that of the columns that follow, too.
-        title: what stands above it.
-        bold: whether the first column is bold.
+    `align` has one letter (l or r) per column; the last one also counts for the columns after it. `bold` is for the
+    first column.
     """
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=bool(title))
     for place, heading in enumerate(headings):
@@ -106,15 +101,12 @@ def make_table(*headings: str, align: str = "lr", title: str = "", bold: bool = 
 
 
 def print_json(value: Any) -> None:
-    """Print dataclasses and plain data as JSON; what is no finite number becomes null.
-
-    In ASCII: it says the same in any locale, and sends nothing to a terminal.
-    """
+    """Print dataclasses and plain data as ASCII JSON; NaN and infinity become null."""
     write_text(to_json(redact_all(_to_plain(value))))
 
 
 def write_text(text: str) -> None:
-    """Write text of ours, which needs no escaping."""
+    """Write our own text, which needs no escaping."""
     with _name_full_disk():
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -122,7 +114,7 @@ def write_text(text: str) -> None:
 
 @contextmanager
 def file_progress(size: int, title: str) -> Iterator[Callable[[int], None]]:
-    """A progress bar over a file's bytes, on a terminal and for files that take a while; nothing otherwise."""
+    """A progress bar over a file's bytes, on a terminal and for large files only."""
     if size < 8 * 2**20 or not sys.stderr.isatty():
         yield lambda done: None
         return
@@ -145,7 +137,7 @@ def shorten(text: str, width: int = 60) -> str:
 
 
 def format_plain_percent(part: float) -> str:
-    """A share between 0 and 1 in per cent."""
+    """A fraction between 0 and 1 in percent."""
     return f"{100 * part:.1f} %"
 
 
@@ -159,22 +151,24 @@ def _to_plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# The process's own streams: open, able to say every character, and without anybody's control characters or secrets.
-
-STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
-"""Names and modes of the streams, in the order of their numbers."""
+# The standard streams: always open, able to print every character, without control characters and secrets.
 
 CHATTY = ("torchao", "torch.utils._pytree", "bitsandbytes")
-"""Loggers of packages that transformers and peft import wherever they are installed, whether a run uses them or not:
-they warn of libraries for other machines that could not be loaded, and torch of how torchao registers itself."""
+"""Loggers with warnings that do not matter. transformers and peft import these packages even if a run does not use
+them: they warn about libraries of other machines, and torch about torchao."""
 
 
 def prepare_streams() -> None:
-    """Make sure that whatever is printed, warned of or logged can be, and is safe to show."""
-    for number, (name, mode) in enumerate(STREAMS):
-        _open_if_closed(number, name, mode)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # standard error writes escapes in any case
-        sys.stdout.reconfigure(errors="replace")  # a locale without a character costs that character only
+    """Make everything that is printed, warned or logged printable and safe."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next opened file, perhaps a journal, would get this number
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper):  # standard error escapes such characters already
+        sys.stdout.reconfigure(errors="replace")  # replace characters that the locale does not have
     logging.setLogRecordFactory(SafeLogRecord)
     for name in CHATTY:
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -182,47 +176,31 @@ def prepare_streams() -> None:
 
 
 def finish_streams(status: int) -> NoReturn:
-    """End with this status; where the last words cannot be written, with a line that says so."""
+    """Flush the output and exit with this status; report it if the last output cannot be written."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read has seen enough
-        _drop_output()
-        status = status or 1
     except OSError as error:
-        _drop_output()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the interpreter's own last flush
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe
+            sys.exit(status or 1)
         if not status:
-            print_error(f"{CANNOT_WRITE} ({error.strerror}); send it elsewhere")
+            print_error(f"{CANNOT_WRITE} ({error.strerror}); redirect it to another place")
         status = status or 2
     sys.exit(status)
 
 
 class SafeLogRecord(logging.LogRecord):
-    """A line of a log, ours or another package's, that says nothing to a terminal and gives no secret away."""
+    """A log line, ours or another package's, without control characters and secrets."""
 
     def __init__(self, *fields: Any, **options: Any) -> None:
         super().__init__(*fields, **options)
-        if self.exc_info and self.exc_info[0]:  # a formatter takes the text that is there
+        if self.exc_info and self.exc_info[0]:  # a formatter uses this text if it is set
             self.exc_text = escape_recorded("".join(traceback.format_exception(*self.exc_info)).rstrip())
         if self.stack_info:
             self.stack_info = escape_recorded(self.stack_info)
 
     def getMessage(self) -> str:  # noqa: N802 - the name that logging calls
         return escape_recorded(super().getMessage())
-
-
-def _open_if_closed(number: int, name: str, mode: str) -> None:
-    """Fill a closed stream with nothing: else the next file to be opened, a journal perhaps, would take its number."""
-    try:
-        os.fstat(number)
-    except OSError:
-        os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-    if getattr(sys, name) is None:
-        setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - as long as the process lasts
-
-
-def _drop_output() -> None:
-    """Let the interpreter's own last flush go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_warning(
@@ -237,5 +215,5 @@ def _show_warning(
 
 
 def show_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Show an error that nobody expected, as Python would, and safely."""
+    """Show an unexpected error as Python does, but escaped."""
     sys.stderr.write(escape_recorded("".join(traceback.format_exception(kind, error, trace))))

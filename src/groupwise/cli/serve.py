@@ -1,4 +1,4 @@
-"""`groupwise serve`: servers of a model, for runs that name their URLs."""
+"""`groupwise serve`: start model servers for runs that name their URLs."""
 
 from __future__ import annotations
 
@@ -25,67 +25,68 @@ MAX_PORT = 65535
 
 
 class ServedBy(StrEnum):
-    """Whose engine computes."""
+    """The engine of the servers."""
 
     VLLM = "vllm"
     GROUPWISE = "groupwise"
 
 
 class Precision(StrEnum):
-    """What an engine computes in."""
+    """The number format of the servers."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="A model's folder in the Hugging Face layout.")],
-    replicas: Annotated[int, typer.Option(min=1, help="How many servers.")] = 1,
-    engine: Annotated[ServedBy, typer.Option(help="Whose engine computes.")] = ServedBy.VLLM,
+    model: Annotated[Path, typer.Argument(help="Model folder in the Hugging Face layout.")],
+    replicas: Annotated[int, typer.Option(min=1, help="Number of servers.")] = 1,
+    engine: Annotated[ServedBy, typer.Option(help="Engine of the servers.")] = ServedBy.VLLM,
     port: Annotated[
-        int, typer.Option(min=0, max=MAX_PORT, help="The first server's; the next ones follow. 0 = any that are free.")
+        int, typer.Option(min=0, max=MAX_PORT, help="Port of the first server; the next ones follow. 0 = free ports.")
     ] = 0,
     host: Annotated[
         str,
-        typer.Option(help="Where servers listen; 0.0.0.0 = for other machines too, whoever reaches them: no password."),
+        typer.Option(help="Address to listen on; 0.0.0.0 = reachable from other machines, without a password."),
     ] = "127.0.0.1",
-    python: Annotated[str, typer.Option(help="The interpreter of an environment with vLLM.")] = "python",
-    precision: Annotated[Precision, typer.Option(help="What the servers compute in.")] = Precision.FLOAT32,
+    python: Annotated[str, typer.Option(help="Python interpreter of the environment with vLLM.")] = "python",
+    precision: Annotated[Precision, typer.Option(help="Number format of the computation.")] = Precision.FLOAT32,
     max_model_len: Annotated[
-        int, typer.Option(min=0, help="Most tokens of a prompt and its response, for vLLM; 0 = what the model allows.")
+        int, typer.Option(min=0, help="Most tokens of prompt plus response (vLLM only); 0 = the model's limit.")
     ] = 0,
     gpu_memory: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of a GPU's memory for each vLLM server; 0 = on the CPU.")
+        float, typer.Option(min=0, max=1, help="Fraction of the GPU memory per vLLM server; 0 = run on the CPU.")
     ] = 0.0,
     gpu: Annotated[
-        list[str] | None, typer.Option(metavar="NUMBER", help="A GPU; give it again for the next server.")
+        list[str] | None, typer.Option(metavar="NUMBER", help="GPU of a server. Repeat for the next servers.")
     ] = None,
-    lora_rank: Annotated[int, typer.Option(min=0, help="Rank of the adapter that a run will train; 0 = none.")] = 0,
+    lora_rank: Annotated[int, typer.Option(min=0, help="Rank of the LoRA adapter that a run trains; 0 = none.")] = 0,
     lora_targets: Annotated[
-        str, typer.Option(metavar="NAMES", help="Layers that it sits on, by commas, for our engine; none = all linear.")
+        str,
+        typer.Option(metavar="NAMES", help="Layers of the adapter, comma-separated (our engine); default: all linear."),
     ] = "",
-    start_timeout: Annotated[float, typer.Option(min=1, help="Seconds until all must be healthy.")] = 600.0,
+    start_timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait until all are healthy.")] = 600.0,
 ) -> None:
-    """Start servers of a model, wait until they are healthy, and print their URLs; Ctrl-C ends them."""
+    """Start model servers, wait until they are healthy, and print their URLs. Ctrl-C stops them."""
     from groupwise.engines.server_processes import start_servers
 
     if not model.is_dir():
-        raise ConfigError(f"{model} is no folder; give a model's, in the Hugging Face layout")
+        raise ConfigError(f"{model} is not a folder; give a model folder in the Hugging Face layout")
     if not any((model / name).is_file() for name in ("config.json", "adapter_config.json")):
-        raise ConfigError(f"{model} has no config.json, so it holds no model; give a model's folder")
+        raise ConfigError(f"{model} has no config.json; give a model folder in the Hugging Face layout")
     options: dict[str, Any] = {"precision": precision.value, "lora_rank": lora_rank, "max_model_len": max_model_len}
-    options |= {"host": host}
+    options["host"] = host
     if lora_targets and (not lora_rank or engine is ServedBy.VLLM):
         raise ConfigError(
-            "--lora-targets is for an adapter of our own engine: give --lora-rank and --engine groupwise, or leave it "
-            "out; vLLM reads the layers off each adapter"
+            "--lora-targets needs --lora-rank and --engine groupwise; for vLLM remove it, since vLLM reads the layers "
+            "from each adapter"
         )
     if engine is ServedBy.VLLM:
         make_command = _make_vllm_command(model, python=python, gpu_memory=gpu_memory, **options)
     else:
         make_command = _make_own_command(model, lora_targets=lora_targets, **options)
     if port and port + replicas - 1 > MAX_PORT:
-        raise ConfigError(f"--port: {replicas} servers from port {port} on go beyond {MAX_PORT}; give a lower one")
+        raise ConfigError(f"--port: {replicas} servers from port {port} exceed {MAX_PORT}; give a lower port")
     place: dict[str, Any] = {"port": port, "host": host, "gpus": gpu or ()}
     start = partial(start_servers, make_command, replicas=replicas, start_timeout=start_timeout, **place)
     kind = "vllm" if engine is ServedBy.VLLM else "server"
@@ -94,7 +95,7 @@ def serve(
 
 
 def _serve_until_interrupted(start: Callable[..., list[ServerProcess]], settings: str, host: str) -> None:
-    """Start servers, print what a run file says to use them, and stay until Ctrl-C."""
+    """Start servers, print the run file's section for them, and wait until Ctrl-C."""
     from groupwise.engines.server_processes import EVERYWHERE, stop_servers
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the servers as Ctrl-C does
@@ -105,7 +106,7 @@ def _serve_until_interrupted(start: Callable[..., list[ServerProcess]], settings
             name = socket.gethostname() if host == EVERYWHERE else host
             urls = [f"http://{name}:{process.port}" for process in processes]
             print_line("\n".join([*urls, "", "[engine]", settings, f"urls = {json.dumps(urls)}"]))
-            print_line(f"\nLogs are in {logs}; Ctrl-C ends the servers.")
+            print_line(f"\nLogs are in {logs}; Ctrl-C stops the servers.")
             _watch(processes)
         except KeyboardInterrupt:
             pass
@@ -120,7 +121,7 @@ def _make_vllm_command(
     from groupwise.engines.vllm.command import vllm_command
 
     if not (model / "config.json").is_file():
-        raise ConfigError(f"{model} holds an adapter; serve the model that it sits on, with --lora-rank")
+        raise ConfigError(f"{model} is an adapter; serve its base model with --lora-rank")
     return lambda port: vllm_command(
         model.resolve(),
         port=port,
@@ -142,16 +143,16 @@ def _make_own_command(
     need_trainer()
     check_can_serve()
     if max_model_len:
-        raise ConfigError("--max-model-len is vLLM's; our own engine takes what the model allows")
+        raise ConfigError("--max-model-len works with vLLM only; our engine uses the model's limit")
     options: dict[str, object] = {"precision": precision, "lora-rank": lora_rank, "host": host}
     options |= {"lora-targets": lora_targets} if lora_targets else {}
     return lambda port: groupwise_command(str(model.resolve()), port=port, options=options)
 
 
 def _watch(processes: list[ServerProcess]) -> None:
-    """Stay until Ctrl-C; a server that dies is started again, and said so."""
+    """Restart servers that die, until Ctrl-C."""
     while True:
         for process in processes:
-            if not process.is_running():  # waits a moment for it to end
-                print_line(f"{process.name} at {process.url} has died, and is started again")
+            if not process.is_running():  # waits a moment for its end
+                print_line(f"{process.name} at {process.url} has died and is restarted")
                 process.start_again()

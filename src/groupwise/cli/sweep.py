@@ -1,4 +1,4 @@
-"""`groupwise sweep`: a run file with several settings and seeds, trained beside each other, and a table of them."""
+"""`groupwise sweep`: train a run file with several settings and seeds, and compare the results in a table."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="A run file.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm; seeds count from the run file's.")] = 5,
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file.")],
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per variant; seeds count from the run file's seed.")] = 5,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE,VALUE", help="Values of a setting; may repeat.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE,VALUE", help="Values of a setting. Repeatable.")
     ] = None,
     unset: Unset = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the sweep; sweeps/NAME otherwise.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; as many as fit otherwise.")] = None,
-    dry: Annotated[bool, typer.Option("--dry", help="Print the plan, write and train nothing.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Sweep folder; default: sweeps/NAME.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: as many as fit.")] = None,
+    dry: Annotated[bool, typer.Option("--dry", help="Print the plan only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Train every combination of settings with several seeds, and compare: the same command again goes on."""
+    """Train every combination of settings with several seeds, and compare. Repeat the command to resume."""
     need_trainer()
     from groupwise.training.sweep import RESULTS, read_plan, write_json
 
@@ -63,7 +63,7 @@ def sweep(
         return
     with RunLock(folder).hold():
         if read_plan(folder) != recorded:
-            raise ConfigError(f"{folder}: another sweep was begun there just now; give the command again")
+            raise ConfigError(f"{folder}: another sweep just started there; repeat the command")
         failed = _train(plan, folder, waiting, places) if places else []
         results = _sum_up(plan, [run for run in runs if _is_finished(plan, run)])
         if results is not None:
@@ -81,20 +81,20 @@ def _make_plan(
     recorded: SweepPlan | None,
     folder: Path,
 ) -> SweepPlan:
-    """The plan that the command asks for, which goes on with the one in the folder."""
+    """The plan of the command line, as an extension of the plan in the folder."""
     from groupwise.training.sweep import extend_plan, list_choices, plan_sweep
 
     if recorded is None and RunPaths(folder).holds_run():
-        raise ConfigError(f"{folder} holds a run, and is no sweep; choose another folder with --out")
+        raise ConfigError(f"{folder} is a run, not a sweep; choose another folder with --out")
     num_runs = len(list_choices(settings)) * num_seeds
-    share = max(1, count_usable_cores() // num_runs)  # of the cores, and no more than OMP_NUM_THREADS says
+    share = max(1, count_usable_cores() // num_runs)  # of the cores, at most OMP_NUM_THREADS
     threads = recorded.threads if recorded else min(share, read_thread_limit() or share)
     wanted = plan_sweep(file, settings, num_seeds=num_seeds, threads=threads, unset=unset, tell=print_note)
     if recorded is None:
         return wanted
     plan, added = extend_plan(recorded, wanted, folder)
     if added:
-        print_line(f"the sweep in {folder} gets more: {added}", to=errors())
+        print_line(f"the sweep in {folder} is extended: {added}", to=errors())
     return plan
 
 
@@ -105,7 +105,7 @@ def _is_finished(plan: SweepPlan, run: PlannedRun) -> bool:
 
 
 def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | None) -> Places:
-    """Where the runs train: as many at a time as the command says, or as this machine has room for."""
+    """Where the runs train: as many at a time as --jobs says, or as fit on this machine."""
     from groupwise.training.sweep import Machine, Places, RunNeeds, find_places
 
     first = {run.arm: run for run in reversed(waiting)}
@@ -121,10 +121,8 @@ def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | Non
     if jobs is not None:
         places = [place % len(gpus) if gpus else None for place in range(min(jobs, len(waiting)))]
         return Places(gpus=tuple(places), reason="--jobs")
-    obstacles = [
-        "they hand their weights to the same servers" for config in configs if getattr(config.engine, "urls", ())
-    ]
-    obstacles += ["they name the GPU that they compute on" for config in configs if config.device.startswith("cuda:")]
+    obstacles = ["they sync weights to the same servers" for config in configs if getattr(config.engine, "urls", ())]
+    obstacles += ["they name one GPU" for config in configs if config.device.startswith("cuda:")]
     needs = RunNeeds(
         threads=max(config.threads for config in configs),
         memory=max(estimate_sizes(config).memory.peak for config in configs),
@@ -137,14 +135,14 @@ def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | Non
 
 def _print_plan(plan: SweepPlan, waiting: Sequence[PlannedRun], places: Places | None) -> None:
     arms, seeds = len(plan.arms), len(plan.seeds)
-    size = f"{arms * seeds} runs: {arms} arm{'s' if arms > 1 else ''} of {seeds} seed{'s' if seeds > 1 else ''}"
+    size = f"{arms * seeds} runs: {arms} variant{'s' if arms > 1 else ''} of {seeds} seed{'s' if seeds > 1 else ''}"
     rest = "all of them finished" if places is None else f"{len(waiting)} to train, {len(places.gpus)} at a time"
     why = f" ({places.reason})" if places else ""
     print_line(f"{size}; {rest}{why}", to=errors())
 
 
 def _train(plan: SweepPlan, folder: Path, waiting: Sequence[PlannedRun], places: Places) -> list[FailedRun]:
-    """Write down what is about to be done, and do it."""
+    """Write the plan and the run files, then train."""
     from groupwise.training.sweep import write_plan, write_run_file
 
     write_plan(plan, folder)
@@ -154,12 +152,12 @@ def _train(plan: SweepPlan, folder: Path, waiting: Sequence[PlannedRun], places:
     try:
         return train_runs(waiting, places.gpus, SweepLines(num_runs, num_runs - len(waiting)), start_process)
     except KeyboardInterrupt:
-        print_line("stopped; the same command goes on where the runs stopped", to=errors())
+        print_line("stopped; repeat the command to resume the runs", to=errors())
         raise typer.Exit(130) from None
 
 
 def _sum_up(plan: SweepPlan, finished: Sequence[PlannedRun]) -> Results | None:
-    """The table of the runs that are finished, arms in the plan's order."""
+    """The results of the finished runs, variants in the plan's order."""
     from groupwise.report.runs import make_arm, read_run, sum_up
 
     arms = []
@@ -171,7 +169,7 @@ def _sum_up(plan: SweepPlan, finished: Sequence[PlannedRun]) -> Results | None:
 
 def _print_end(plan: SweepPlan, results: Results | None, folder: Path, *, as_json: bool) -> None:
     if results is None:
-        print_line(f"no run is finished, so that there is no table; look at the logs in {folder}", to=errors())
+        print_line(f"no run is finished, so there is no table; the logs are in {folder}", to=errors())
     elif as_json:
         print_json(make_results_json(plan, results))
     else:
@@ -179,23 +177,22 @@ def _print_end(plan: SweepPlan, results: Results | None, folder: Path, *, as_jso
         print_line(f"\nThe sweep is in {folder}. Look at it:\n  groupwise report {shlex.quote(str(folder))}")
 
 
-# The runs of a sweep as processes: so many at a time, each with a log of its own; one that dies takes none with it.
+# The runs of a sweep as processes with a log each. If one dies, the others continue.
 
 POLL_SECONDS = 0.1
 REPORT_SECONDS = 10.0
-"""How often the caller is told which runs are under way."""
+"""Seconds between two lines about the active runs."""
 STOP_SECONDS = 20.0
-"""How long runs may take to stop when the sweep is interrupted; then they are killed."""
+"""Seconds that runs have to stop after an interrupt, before they are killed."""
 TAIL_BYTES = 8192
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedRun:
-    """A run whose process ended before the run did."""
+    """A run whose process ended too early."""
 
     run: PlannedRun
-    """The run."""
     status: int
     """The exit status of its process; negative = the signal that killed it."""
     reason: str
@@ -203,24 +200,21 @@ class FailedRun:
 
 
 class SweepLines:
-    """Says on standard error what happens in a sweep, a line each."""
+    """Prints the events of a sweep on standard error, one line each."""
 
     def __init__(self, num_runs: int, num_done: int) -> None:
         self._num_runs, self._num_done = num_runs, num_done
 
     def on_begin(self, run: PlannedRun) -> None:
-        """A run begins, or goes on."""
-        verb = "goes on" if RunPaths(run.folder).holds_run() else "begins"
+        verb = "resumes" if RunPaths(run.folder).holds_run() else "begins"
         print_line(f"{run.name} {verb}", to=errors())
 
     def on_end(self, run: PlannedRun, failure: FailedRun | None) -> None:
-        """The process of a run ended; `failure` says why it did before the run was finished."""
         self._num_done += failure is None
         what = f"failed: {failure.reason}" if failure else f"is finished ({self._num_done} of {self._num_runs} runs)"
         print_line(f"{run.name} {what}", to=errors())
 
     def on_time(self, under_way: Sequence[PlannedRun]) -> None:
-        """Some seconds have passed."""
         print_line("; ".join(f"{run.name}: {_describe_progress(run)}" for run in under_way), to=errors())
 
 
@@ -230,19 +224,19 @@ def _describe_progress(run: PlannedRun) -> str:
     try:
         with Journal(RunPaths(run.folder).journal, read_only=True) as journal:
             return f"update {max(journal.last_number(), 0)}"
-    except (FileError, OSError):  # it has not come to its journal yet
+    except (FileError, OSError):  # there is no journal yet
         return "opening"
 
 
 RunProcess = subprocess.Popen[bytes]
 StartRun = Callable[[PlannedRun, int | None], RunProcess]
-"""Starts the process of a run; the number is that of its GPU, None = wherever the run file says."""
+"""Starts the process of a run on the GPU of this number; None = on the run file's device."""
 
 
 def train_runs(
     runs: Sequence[PlannedRun], gpus: Sequence[int | None], report: SweepLines, start: StartRun
 ) -> list[FailedRun]:
-    """Train runs that are not finished, in their order, one at each of the places at a time; those that failed."""
+    """Train the runs in order, one at a time on each place. Returns those that failed."""
     waiting, free = list(runs), list(gpus)
     under_way: dict[int, tuple[PlannedRun, int | None, RunProcess]] = {}
     failed: list[FailedRun] = []
@@ -272,9 +266,9 @@ def train_runs(
 
 
 def start_process(run: PlannedRun, gpu: int | None) -> RunProcess:
-    """Start `groupwise train` for a run, which goes on where there is something to go on from."""
+    """Start `groupwise train --resume` for a run."""
     environment = drop_torchrun_variables(os.environ)
-    package = str(Path(__file__).resolve().parents[2])  # a process of a sweep must not find another one
+    package = str(Path(__file__).resolve().parents[2])  # the child must not import another groupwise
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH", "")]))
     if gpu is not None:
         environment[VISIBLE] = name_gpu(gpu, os.environ.get(VISIBLE))
@@ -284,12 +278,11 @@ def start_process(run: PlannedRun, gpu: int | None) -> RunProcess:
 
 
 def list_arguments(run: PlannedRun) -> list[str]:
-    """What `groupwise` is told to train a run, whether it was begun or not."""
     return ["train", str(run.file), "--out", str(run.folder), "--resume", "--plain"]
 
 
 def name_gpu(number: int, visible: str | None) -> str:
-    """What CUDA calls a GPU, of which torch has the number among those that are visible.
+    """CUDA's name of the GPU that has this number among the visible ones.
 
     >>> name_gpu(1, None), name_gpu(1, "4,6")
     ('1', '6')
@@ -310,7 +303,7 @@ def _describe_failure(run: PlannedRun, status: int) -> FailedRun:
 
 
 def _stop(processes: Sequence[RunProcess]) -> None:
-    """Ask processes to stop, as Ctrl-C does, and kill those that do not."""
+    """Stop processes as Ctrl-C does, and kill those that do not stop."""
     for process in processes:
         process.send_signal(signal.SIGINT)
     deadline = time.monotonic() + STOP_SECONDS
@@ -321,20 +314,20 @@ def _stop(processes: Sequence[RunProcess]) -> None:
             process.kill()
 
 
-# The table of a sweep: each arm over its seeds with intervals, and which arm does better; as text and as data.
+# The table of a sweep, as text and as data.
 
 SCHEMA = 1
 ENOUGH_SEEDS = 3
-"""Seeds below which an interval says nothing: drawn anew, one seed is always itself."""
+"""With fewer seeds an interval is not reliable."""
 MIN_SEEDS = 2
-"""Seeds below which there is no interval at all."""
+"""With fewer seeds there is no interval."""
 NO_INTERVAL = {"low": None, "high": None}
 MAX_MISSING = 5
-"""How many missing runs a line names."""
+"""Printed missing runs; more are counted."""
 
 
 def make_results_json(plan: SweepPlan, results: Results) -> dict[str, Any]:
-    """The table as data, with what the command line chose for each arm, and the runs that are not in it."""
+    """The table as data, with the settings of each variant and the missing runs."""
     content = asdict(results)
     choices = {arm.name: dict(arm.choices) for arm in plan.arms}
     for arm in content["arms"]:
@@ -349,31 +342,31 @@ def make_results_json(plan: SweepPlan, results: Results) -> dict[str, Any]:
 
 
 def list_missing(plan: SweepPlan, results: Results | None) -> list[str]:
-    """The runs of a plan that are not in its table."""
     counted = {(arm.name, seed.seed) for arm in results.arms for seed in arm.seeds} if results else set()
     return [f"{arm.name} seed {seed}" for arm in plan.arms for seed in plan.seeds if (arm.name, seed) not in counted]
 
 
 def print_results(plan: SweepPlan, results: Results) -> None:
-    """Print the table."""
     format_value = format_plain_percent if results.measure == "success" else _format_number
     print_line(
-        f"{results.measure} on {results.tasks} tasks of split {results.split} (panel {results.panel[:12]}): "
+        f"{results.measure} on {results.tasks} tasks of split {results.split} (hash {results.panel[:12]}): "
         "interquartile mean over seeds [95 % interval]\n"
     )
     output().print(_make_table(results.arms, format_value))
     if results.improvements:
-        print_line("\nprobability that a run of the first does better than one of the second, at the last evaluation:")
+        print_line(
+            "\nprobability that a run of the first variant is better than a run of the second, at the last evaluation:"
+        )
     for pair in results.improvements:
         words = _format_estimate(pair.probability, _format_number, has_interval=pair.has_interval)
         print_line(f"  {pair.arm} > {pair.over}:  {words}")
     few = [arm.name for arm in results.arms if len(arm.seeds) < ENOUGH_SEEDS]
     if few:
-        print_line(f"\nan interval over fewer than {ENOUGH_SEEDS} seeds says nothing: {', '.join(few)}")
+        print_line(f"\nan interval over fewer than {ENOUGH_SEEDS} seeds is not reliable: {', '.join(few)}")
     missing = list_missing(plan, results)
     if missing:
         rest = f" and {len(missing) - MAX_MISSING} more" if len(missing) > MAX_MISSING else ""
-        print_line(f"\nnot in the table, since they are not finished: {', '.join(missing[:MAX_MISSING])}{rest}")
+        print_line(f"\nnot finished, so not in the table: {', '.join(missing[:MAX_MISSING])}{rest}")
 
 
 def _make_table(arms: Sequence[ArmResult], format_value: Callable[[float], str]) -> Table:

@@ -1,4 +1,4 @@
-"""The process of one run of a sweep: `groupwise train`, which ends when the sweep ends, however that ends.
+"""The process of one run of a sweep: `groupwise train`. It ends when the sweep's process ends.
 
 python -m groupwise.cli.sweep_child PARENT train RUN.toml --out FOLDER --resume --plain
 """

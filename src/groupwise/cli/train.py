@@ -1,4 +1,4 @@
-"""`groupwise train`: run a run file, or go on with a run."""
+"""`groupwise train`: train a run file, or resume a run."""
 
 from __future__ import annotations
 
@@ -23,24 +23,28 @@ if TYPE_CHECKING:
     from groupwise.training.config.run_config import RunConfig
 
 STOPPED = 3
-"""The status of the command where an alarm ended the run."""
+"""Exit status if an alarm stopped the run."""
 
 
 def train(
-    file: Annotated[Path, typer.Argument(help="A run file (TOML), or the folder of a run to go on with.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/NAME otherwise.")] = None,
+    file: Annotated[Path, typer.Argument(help="Run file (TOML), or a run folder to resume.")],
+    out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")] = None,
     set_: Set = None,
     unset: Unset = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint of the folder.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Print lines, no panel.")] = False,
-    tracker: Annotated[list[str] | None, typer.Option(help="Log to this tracker too; may repeat.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume from the last checkpoint in the run folder.")
+    ] = False,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Print one line per update instead of the live display.")
+    ] = False,
+    tracker: Annotated[list[str] | None, typer.Option(help="Also log to this tracker. Repeatable.")] = None,
 ) -> None:
-    """Train a policy: warm start, evaluation, updates, evaluation; everything is kept in the run's folder."""
+    """Train a model: warm start, evaluation, updates, evaluation. Everything is saved in the run folder."""
     need_trainer()
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
-    # Whoever follows finds what rank 0 has begun to write. Of a file that is not there its loading says more.
+    # Other ranks find what rank 0 has begun to write. If the file is missing, loading it gives the better error.
     if check_started_rank().rank == 0 and file.exists() and RunPaths(folder).holds_run() and not resume:
-        raise ConfigError(f"{folder} holds a run already; go on with --resume, or choose another folder with --out")
+        raise ConfigError(f"{folder} already has a run; continue it with --resume, or choose another folder with --out")
     config = _settle_threads(_add_trackers(load_run_file(file, set_, unset), tracker or ()), folder)
     from groupwise.training.alarms import is_finished
     from groupwise.training.changed_settings import check_changes
@@ -55,7 +59,7 @@ def train(
     from groupwise.training.loop import train as run_loop
 
     changes: Sequence[SettingChange] = ()
-    if resume and RunPaths(folder).config.is_file():  # what must not change is refused before anything is opened
+    if resume and RunPaths(folder).config.is_file():  # a forbidden change is an error before anything is opened
         changes = check_changes(load_run_config(folder), config, folder)
     if resume and is_finished(folder, config):
         return _print_finished(folder, config)
@@ -65,35 +69,35 @@ def train(
         with ExitStack() as stack:
             screen = stack.enter_context(show_live(str(folder), config.training.updates, plain=plain))
             run = stack.enter_context(open_run(config, folder))
-            for line in list_notices(config):  # what is refused needs no notices
+            for line in list_notices(config):  # not before the run is open: an error needs no notices
                 print_note(line)
             named = run.journal.panels()
-            for split, digest in run.panels.items():  # a panel file would have refused other tasks
+            for split, digest in run.panels.items():  # with a task-set file, other tasks are an error
                 if named.get(split, digest) != digest:
                     _print_change(f"the {split} panel", named[split][:12], digest[:12])
             run_loop(run, resume=resume, observers=[screen])
     except KeyboardInterrupt:
-        print_line(f"stopped; go on with: groupwise train --resume {_quote(folder)}", to=errors())
+        print_line(f"stopped; resume with: groupwise train --resume {_quote(folder)}", to=errors())
         raise typer.Exit(130) from None
     _print_next(folder, config)
     _exit_if_stopped(folder, config)
 
 
 def _settle_threads(asked: RunConfig, folder: Path) -> RunConfig:
-    """Settle how many threads are taken, and say so where they are fewer than the run file has."""
+    """Choose the number of threads, and print a note if there are fewer than the run file asks for."""
     from groupwise.training.open_run import settle_threads
 
     config = settle_threads(asked, folder)
     if config.threads < asked.threads:
         print_note(
-            f"{config.threads} of {asked.threads} threads, since no more cores are free (or OMP_NUM_THREADS says so); "
-            "another number of threads gives other last digits"
+            f"{config.threads} of {asked.threads} threads: no more cores are free, or OMP_NUM_THREADS is lower. "
+            "The last digits of the numbers depend on it."
         )
     return config
 
 
 def _exit_if_stopped(folder: Path, config: RunConfig) -> None:
-    """End with a status of its own where an alarm ended the run before its last update, and say how it goes on."""
+    """Exit with status 3 if an alarm stopped the run before its last update, and print how to resume."""
     from groupwise.training.alarms import describe_going_on, find_stop
 
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
@@ -113,11 +117,11 @@ def _print_finished(folder: Path, config: RunConfig) -> None:
     made, asked = int(last.name), config.training.updates
     more = "training.updates" if made >= asked else "evaluation.patience"
     state = (
-        f"has made {made} updates already, more than {asked}, and nothing was changed"
+        f"already has {made} updates, more than {asked}; nothing was changed"
         if made > asked
-        else f"is finished: it has made {made} updates of {asked}"
+        else f"is finished: {made} of {asked} updates"
     )
-    print_line(f"{folder} {state}; to go on, give it more with --set {more}=N")
+    print_line(f"{folder} {state}; to continue, raise the limit with --set {more}=N")
 
 
 def _add_trackers(config: RunConfig, trackers: Sequence[str]) -> RunConfig:
@@ -132,7 +136,7 @@ def _print_change(what: str, before: str, after: str) -> None:
 
 
 def _print_next(folder: Path, config: RunConfig) -> None:
-    """Say why the run ended before its last update, where no alarm did that, and what can be looked at now."""
+    """Print why the run ended early, if it did, and the commands to inspect it."""
     from groupwise.training.alarms import find_best_number, is_out_of_patience
 
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
@@ -140,16 +144,16 @@ def _print_next(folder: Path, config: RunConfig) -> None:
     if last < config.training.updates and is_out_of_patience(rows, config.evaluation):
         print_line(
             f"ended early, after update {last} of {config.training.updates}: no evaluation was better than that after "
-            f"update {find_best_number(rows, config.evaluation)}; to go on, raise evaluation.patience"
+            f"update {find_best_number(rows, config.evaluation)}; to continue, raise evaluation.patience"
         )
-    print_line(f"\nThe run is in {folder}. Look at it:")
+    print_line(f"\nThe run is in {folder}. Inspect it:")
     more = " --trust" if _needs_trust(folder) else ""
     for command in ("inspect", "report", "evaluate"):
         print_line(f"  groupwise {command} {_quote(folder)}{more}")
 
 
 def _needs_trust(folder: Path) -> bool:
-    """Whether commands that read the run need to be told that they may load what it names from outside."""
+    """Whether commands that read the run need --trust."""
     try:
         with only_reading():
             load_run_config(folder)

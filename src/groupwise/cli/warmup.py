@@ -1,4 +1,4 @@
-"""`groupwise warmup`: a supervised start, as a model folder that runs can begin from."""
+"""`groupwise warmup`: a warm start (SFT) as a model folder that runs can start from."""
 
 from __future__ import annotations
 
@@ -21,30 +21,33 @@ if TYPE_CHECKING:
 
 
 def warmup(
-    file: Annotated[Path, typer.Argument(help="A run file (TOML); its section warm_start says how.")],
-    out: Annotated[Path, typer.Option(help="Folder for the model, in the Hugging Face layout.")],
+    file: Annotated[Path, typer.Argument(help="Run file (TOML). Its section warm_start is used.")],
+    out: Annotated[Path, typer.Option(help="New folder for the model, in the Hugging Face layout.")],
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="ROLLOUTS", help="Recorded attempts instead of the expert's.")
+        Path | None,
+        typer.Option(
+            "--from", metavar="ROLLOUTS", help="Learn from these recorded rollouts; default: from the expert."
+        ),
     ] = None,
     min_earned: Annotated[
-        float | None, typer.Option(help="What a recorded attempt must have earned; more than 0 otherwise.")
+        float | None, typer.Option(help="Smallest return of a recorded rollout; default: more than 0.")
     ] = None,
     set_: Set = None,
     unset: Unset = None,
 ) -> None:
-    """Teach a model to say what an expert, or a recorded attempt that went well, said; write it as a model folder."""
+    """Fine-tune a model on an expert's or on recorded rollouts (SFT), and save it as a model folder."""
     need_trainer()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is there already; choose another folder with --out")
+        raise ConfigError(f"{out} already exists; choose another folder with --out")
     if min_earned is not None and source is None:
-        raise ConfigError("--min-earned is about recorded attempts; give them with --from")
+        raise ConfigError("--min-earned needs recorded rollouts; give them with --from")
     config = load_run_file(file, set_, unset)
     from groupwise.training.evaluation.evaluate import evaluate_run
     from groupwise.training.open_run import open_run
 
     console = output()
     lines, lock = PlainLines(console), RunLock(out.with_name(f".{out.name}.tmp"), is_draft=True)
-    lock.acquire()  # the model is written there, and by one process alone
+    lock.acquire()  # only one process may write the model there
     with (
         lock.release_on_failure(),
         lines.heartbeat,
@@ -57,7 +60,7 @@ def warmup(
             lines.on_stage("evaluate", 0)
             print_line(describe_evaluation(evaluate_run(run, write=False)), to=console)
         _save(run, out, lock)
-    console.print(f'\nA run begins with it by\n\n[model]\nkind = "pretrained"\npath = "{out}"', markup=False)
+    console.print(f'\nTo start a run from it:\n\n[model]\nkind = "pretrained"\npath = "{out}"', markup=False)
 
 
 def _teach(run: Run, source: Path | None, min_earned: float | None, console: Console, lines: PlainLines) -> list[float]:
@@ -70,19 +73,19 @@ def _teach(run: Run, source: Path | None, min_earned: float | None, console: Con
             print_line(line, to=console)
 
     settings = run.config.warm_start or WarmStartConfig()
-    lines.on_stage("reading attempts" if source else "expert attempts", 0)
+    lines.on_stage("reading rollouts" if source else "expert rollouts", 0)
     if source is None:
         samples = make_expert_samples(run, run.tasks[: settings.tasks], settings, report_faults=warn)
     else:
         samples = make_recorded_samples(run, open_rollouts(source).rows(), min_earned=min_earned, report_faults=warn)
     attempts = len({sample.trajectory for sample in samples})
-    console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} attempts")
+    console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} rollouts")
     lines.on_stage("warm start", 0)
     return imitate_samples(run, samples, settings, report_epoch=lines.on_warm_start_epoch)
 
 
 def _save(run: Run, out: Path, lock: RunLock) -> None:
-    """Write model and tokenizer beside the place, then move them there; a LoRA adapter is merged into its model."""
+    """Write model and tokenizer beside the folder, then move them there. A LoRA adapter is merged into its model."""
     from safetensors import SafetensorError
 
     from groupwise.training.checkpoints import save_tokenizer

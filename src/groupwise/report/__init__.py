@@ -1,1 +1,1 @@
-"""What was recorded, explained: audit, explain, the HTML report, comparison of runs."""
+"""Reports on recorded rollouts and runs: audit, explain, HTML pages, comparison of runs."""

@@ -1,4 +1,4 @@
-"""The whole audit: every table of the file passes once, and each tally counts its part of the result."""
+"""The audit of a file. Each table is read once; each tally counts its part of the result."""
 
 from __future__ import annotations
 
@@ -25,27 +25,25 @@ NUM_MOVERS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What an audit found."""
+    """The results of an audit."""
 
     census: Census
-    """What is in the file."""
     levels: list[HistoryLevel]
     """Groups at each depth of history."""
     recipes: list[RecipeColumn]
-    """Credit under each recipe."""
     gains: list[Mover]
-    """Steps that gain most from the first recipe to the last."""
+    """Steps whose advantage rises most from the first method to the last."""
     losses: list[Mover]
-    """Steps that lose most."""
+    """Steps whose advantage falls most."""
     findings: list[str]
-    """What it means, in sentences."""
+    """Sentences about the numbers."""
     token_recipes: list[TokenColumn] | None = None
-    """Credit of tokens under each recipe; None where no recipe gives tokens credit of their own."""
+    """Advantages of tokens under each method; None if no method gives tokens their own."""
     token_movers: list[TokenMover] | None = None
-    """Tokens whose credit changes most from the first recipe to the last, among those that both train; or None."""
+    """Tokens whose advantage changes most from the first method to the last, among those that both train; or None."""
 
     def as_json(self) -> dict[str, Any]:
-        """The audit as plain data; nothing of tokens where nothing was compared of them."""
+        """The audit as plain data, without tokens if they were not compared."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -60,15 +58,15 @@ def audit_tables(
     """Audit tables that each hold whole tasks.
 
     Args:
-        tables: the parts of the file; one at a time is held in memory.
-        algorithms: the recipes to compare, by name, in order; the first and the last are compared step by step.
-        depth: how many earlier states to look at.
-        gamma: discount of the return that the depths are compared by.
-        read_tokens: gives the sampled tokens of the last table, for recipes that credit them; None = not compared.
+        tables: the parts of the file; only one at a time is in memory.
+        algorithms: the methods to compare, by name. The first and the last are compared step by step.
+        depth: largest number of earlier states to compare.
+        gamma: discount factor of the compared return.
+        read_tokens: returns the sampled tokens of the latest table; None = tokens are not compared.
     """
     names = list(algorithms)
     if not names:
-        raise ConfigError("an audit needs at least one recipe; name one, such as hgpo")
+        raise ConfigError("an audit needs at least one recipe, such as hgpo")
     of = ReturnToGo(gamma=gamma)
     levels = [Relative(by=ByHistory(depth=k), of=of, scale=NoScale(), average="step") for k in range(depth + 1)]
     census, level_tally = CensusTally(), LevelTally(len(levels))
@@ -89,66 +87,61 @@ def audit_tables(
         if tokens is not None and read_tokens is not None:
             tokens.add(table, credits, read_tokens(table))
     token_recipes = None if tokens is None else tokens.result()
-    result = census.result(), level_tally.result(), recipe_tally.result()
+    counts, histories, recipes = census.result(), level_tally.result(), recipe_tally.result()
     return Audit(
-        census=result[0],
-        levels=result[1],
-        recipes=result[2],
+        census=counts,
+        levels=histories,
+        recipes=recipes,
         gains=movers.gains,
         losses=movers.losses,
-        findings=[*write_findings(*result), *write_token_findings(token_recipes or ())],
+        findings=[
+            *_describe_groups(counts),
+            *_describe_states(counts, histories),
+            *_describe_histories(histories),
+            *_describe_recipes(counts, recipes),
+            *_describe_tokens(token_recipes or ()),
+        ],
         token_recipes=token_recipes,
         token_movers=None if tokens is None else tokens.movers,
     )
 
 
 def gives_token_credit(algorithms: Mapping[str, Algorithm]) -> bool:
-    """Whether any of the recipes gives tokens credit of their own."""
     return any(algorithm.token_credit is not None for algorithm in algorithms.values())
 
 
-# Plain-language findings: what the numbers of an audit mean for somebody about to train.
+# Findings: sentences about the numbers, in the order of the pipeline.
 
 MUCH_UNREWARDED = 0.05
-"""Share of credit without reward from which it is worth a sentence."""
+"""A larger fraction of advantages without reward is reported."""
 MUCH_OWN_ROLLOUT = 0.05
-"""Fraction of compared steps without another rollout in their groups from which it is worth a sentence."""
+"""A larger fraction of compared steps without another rollout in their groups is reported."""
 ENOUGH_STEPS = 30
-"""Compared steps below which a level is too thin to speak about."""
-
-
-def write_findings(census: Census, levels: Sequence[HistoryLevel], recipes: Sequence[RecipeColumn]) -> list[str]:
-    """Sentences worth reading first, in the order of the pipeline: groups, states, histories, recipes."""
-    return [
-        *_describe_groups(census),
-        *_describe_states(census, levels),
-        *_describe_histories(levels),
-        *_describe_recipes(census, recipes),
-    ]
+"""A level with fewer compared steps is not described."""
 
 
 def _describe_groups(census: Census) -> Iterator[str]:
     if census.lone_tasks:
         yield (
-            f"{_share(census.lone_tasks, census.tasks)} of the tasks have a single attempt: nothing to compare it "
-            "with. Sample at least two attempts per task."
+            f"{_share(census.lone_tasks, census.tasks)} of the tasks have a single rollout, so it cannot be compared. "
+            "Sample at least two rollouts per task."
         )
     if census.equal_tasks:
         yield (
-            f"{_share(census.equal_tasks, census.tasks)} of the tasks have attempts that all score the same: episode "
-            "credit (GRPO) is exactly 0 there. Step-level credit may still differ; otherwise filter or replay them."
+            f"{_share(census.equal_tasks, census.tasks)} of the tasks have zero-variance groups: their GRPO advantages "
+            "are exactly 0. Step-level advantages may still differ; if not, filter or replay these tasks."
         )
     sizes = set(census.attempts_per_task)
     if len(sizes) > 1:
-        yield f"Group sizes differ ({min(sizes)} to {max(sizes)} attempts): statistics are over the attempts present."
+        yield f"Group sizes differ: {min(sizes)} to {max(sizes)} rollouts."
     if census.malformed_steps:
         yield f"{_share(census.malformed_steps, census.steps)} of the responses were malformed."
     if census.refused_steps:
-        yield f"{_share(census.refused_steps, census.steps)} of the actions were refused by the environment."
+        yield f"{_share(census.refused_steps, census.steps)} of the actions were rejected by the environment."
     if census.invalid_steps and census.malformed_steps is None and census.refused_steps is None:
         yield (
-            f"{_share(census.invalid_steps, census.steps)} of the steps were invalid: malformed, or refused by the "
-            "environment; the file does not say which."
+            f"{_share(census.invalid_steps, census.steps)} of the steps were invalid (malformed or rejected by the "
+            "environment)."
         )
 
 
@@ -162,13 +155,13 @@ def _describe_states(census: Census, levels: Sequence[HistoryLevel]) -> Iterator
     with_state = shallow.compared_steps + shallow.alone_steps
     if with_state and shallow.compared_steps < 0.25 * with_state:
         yield (
-            f"Only {_share(shallow.compared_steps, with_state)} of the steps share their state: step-level credit will "
-            "be thin. Look for counters, time stamps or ids in the state keys (`groupwise check rollouts`)."
+            f"Only {_share(shallow.compared_steps, with_state)} of the steps share their state, so few steps get a "
+            "step-level advantage. Look for counters, times or ids in the state keys (`groupwise check rollouts`)."
         )
     if shallow.compared_steps and shallow.equal_steps > 0.5 * shallow.compared_steps:
         yield (
-            f"{_share(shallow.equal_steps, shallow.compared_steps)} of the steps that share a state share one return "
-            "too: compared, and nothing learnt."
+            f"{_share(shallow.equal_steps, shallow.compared_steps)} of the steps that share a state also have equal "
+            "returns: they have no learning signal."
         )
 
 
@@ -180,13 +173,14 @@ def _describe_histories(levels: Sequence[HistoryLevel]) -> Iterator[str]:
         return
     plural = "s" if deep.depth > 1 else ""
     yield (
-        f"{_share(deep.split_steps, shallow.compared_steps)} of the steps that share a state stand in one that was "
-        f"reached by several histories (depth {deep.depth})."
+        f"{_share(deep.split_steps, shallow.compared_steps)} of the steps that share a state are in a state with "
+        f"several histories (depth {deep.depth})."
     )
     yield (
-        f"{deep.compared_steps} steps ({_share(deep.compared_steps, shallow.compared_steps)} of those) still find "
-        f"company that shares {deep.depth} earlier state{plural} too; for them the baseline moves by "
-        f"{deep.baseline_shift:.3g} on average ({deep.relative_shift:.2f} deviations), and {deep.sign_flips} turn sign."
+        f"{deep.compared_steps} steps ({_share(deep.compared_steps, shallow.compared_steps)} of those) can also be "
+        f"compared with {deep.depth} equal earlier state{plural}. For them the baseline moves by "
+        f"{deep.baseline_shift:.3g} on average ({deep.relative_shift:.2f} standard deviations), and {deep.sign_flips} "
+        "change sign."
     )
 
 
@@ -194,13 +188,13 @@ def _describe_recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterat
     for before, after in pairwise(recipes):
         flips, both = after.flips[before.name], after.both_signed[before.name]
         if both:
-            yield f"From {before.name} to {after.name}, {_share(flips, both)} of the credited steps change sign."
+            yield f"From {before.name} to {after.name}, {_share(flips, both)} of the nonzero advantages change sign."
     for recipe in recipes:
         if recipe.unrewarded_share > MUCH_UNREWARDED:
             yield (
-                f"{100 * recipe.unrewarded_share:.1f} % of the credit of {recipe.name} lies in tasks in which nobody "
-                "earned anything: most likely a penalty on malformed or refused steps is all that differs there. "
-                "Compare with `invalid_penalty=0`, or `refused_penalty=0` where that is set."
+                f"{100 * recipe.unrewarded_share:.1f} % of the credit of {recipe.name} is in tasks without any reward. "
+                "Most likely only a penalty on malformed or invalid actions differs there. "
+                "Compare with `invalid_penalty=0` or `refused_penalty=0`."
             )
     for recipe in recipes:
         own, compared = recipe.own_rollout_steps or 0, recipe.compared_steps
@@ -213,59 +207,51 @@ def _describe_recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterat
     last = recipes[-1]
     if last.compared_steps < census.steps:
         missing = census.steps - last.compared_steps
-        yield f"{last.name} has nobody to compare {_share(missing, census.steps)} of the steps with; they get 0."
+        yield f"{last.name} cannot compare {_share(missing, census.steps)} of the steps; their advantage is 0."
 
 
-def write_token_findings(recipes: Sequence[TokenColumn]) -> list[str]:
-    """What recipes make of tokens, in sentences; nothing where none gives them credit of their own."""
-    sentences = []
+def _describe_tokens(recipes: Sequence[TokenColumn]) -> Iterator[str]:
     for recipe in recipes:
         if recipe.has_own_credit:
             words = f"Under {recipe.name} {_share(recipe.trained_tokens, recipe.tokens)} of the tokens train"
             if recipe.inside_share is not None:
-                words += f"; {100 * recipe.inside_share:.1f} % of the variance of their credit lies inside steps"
-            sentences.append(f"{words}.")
+                words += f"; {100 * recipe.inside_share:.1f} % of the variance of their credit is inside steps"
+            yield f"{words}."
     for before, after in pairwise(recipes):
         flips, both = after.flips[before.name], after.both_signed[before.name]
         if both:
-            share = _share(flips, both)
-            sentences.append(f"From {before.name} to {after.name}, {share} of the credited tokens change sign.")
-    return sentences
+            yield f"From {before.name} to {after.name}, {_share(flips, both)} of the nonzero tokens change sign."
 
 
 def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "0 %"
 
 
-# The census: what is in the file, before anything is compared.
+# The census: counts of the file.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Census:
-    """Counts of what was recorded."""
+    """Counts of the recorded rollouts."""
 
     tasks: int
-    """Tasks (or groups, where the file names them)."""
+    """Tasks (or groups, if the file names them)."""
     attempts: int
-    """Attempts over all tasks."""
     steps: int
-    """Steps over all attempts."""
     attempts_per_task: dict[int, int]
-    """How many tasks have how many attempts."""
+    """Number of tasks by their number of rollouts."""
     mean_return: float
-    """Mean return over attempts."""
     lone_tasks: int
-    """Tasks with a single attempt: nothing to compare an attempt with."""
+    """Tasks with a single rollout."""
     equal_tasks: int
-    """Tasks with several attempts that all have the same return: GRPO learns nothing from them."""
+    """Tasks with several rollouts of equal return (zero-variance groups)."""
     steps_without_state: int
-    """Steps whose state is not comparable."""
     malformed_steps: int | None
-    """Steps whose response had not the form that was asked for; None = the file does not say."""
+    """Steps whose response does not have the required format; None = not recorded."""
     refused_steps: int | None
-    """Steps that were not malformed and whose action the environment refused; None = the file does not say."""
+    """Well-formed steps whose action the environment rejected; None = not recorded."""
     invalid_steps: int | None
-    """Steps that were malformed or refused; None = the file does not say."""
+    """Steps that were malformed or rejected; None = not recorded."""
 
 
 class CensusTally:
@@ -277,7 +263,6 @@ class CensusTally:
         self._return_sum = 0.0
 
     def add(self, table: StepTable) -> None:
-        """Count one chunk's steps."""
         first = table.attempts.first
         attempts_of_task = np.bincount(table.task[first], minlength=len(table.task_ids))
         equal = table.tasks.is_constant(table.episode_return) & (attempts_of_task > 1)
@@ -291,10 +276,16 @@ class CensusTally:
             equal_tasks=int(np.sum(equal)),
             steps_without_state=int(np.sum(table.state < 0)),
         )
-        self._counts.update({name: int(np.sum(flawed)) for name, flawed in _find_flawed_steps(table).items()})
+        columns, flawed = table.extra, dict[str, BoolArray]()
+        if "well_formed" in columns:
+            flawed["malformed_steps"] = ~columns["well_formed"]
+        if "accepted" in columns:
+            flawed["refused_steps"] = ~columns["accepted"] & ~flawed.get("malformed_steps", np.False_)
+        if "valid" in columns:
+            flawed["invalid_steps"] = ~columns["valid"]
+        self._counts.update({name: int(np.sum(steps)) for name, steps in flawed.items()})
 
     def result(self) -> Census:
-        """The counts so far."""
         counts = self._counts
         names = ("tasks", "attempts", "steps", "lone_tasks", "equal_tasks", "steps_without_state")
         return Census(
@@ -307,26 +298,12 @@ class CensusTally:
         )
 
 
-def _find_flawed_steps(table: StepTable) -> dict[str, BoolArray]:
-    """Which steps were malformed, refused, or one of the two, as far as the table says (S)."""
-    columns, flawed = table.extra, {}
-    if "well_formed" in columns:
-        flawed["malformed_steps"] = ~columns["well_formed"]
-    if "accepted" in columns:
-        flawed["refused_steps"] = ~columns["accepted"] & ~flawed.get("malformed_steps", np.False_)
-    if "valid" in columns:
-        flawed["invalid_steps"] = ~columns["valid"]
-    return flawed
-
-
-# Groups at each depth of history: how many steps are compared there, and what groups of equal states hide.
-#
-# Axis: S steps.
+# Groups at each depth of history. Axis: S steps.
 
 
 @dataclass(frozen=True, kw_only=True)
 class HistoryLevel:
-    """What comparing at one depth of history gives."""
+    """The groups at one depth of history."""
 
     depth: int
     """Number of earlier states that must be equal; 0 = the state alone."""
@@ -335,29 +312,28 @@ class HistoryLevel:
     compared_steps: int
     """Steps in such a group."""
     own_rollout_steps: int
-    """Compared steps whose whole group is of their own rollout."""
+    """Compared steps whose group has no other rollout."""
     alone_steps: int
-    """Steps that have this much history and nobody who shares it."""
+    """Steps with this much history that are the only member of their group."""
     too_early_steps: int
     """Steps without this much history, or without a state."""
     equal_steps: int
-    """Compared steps whose whole group has one return: compared, and nothing learnt."""
+    """Compared steps whose group has equal returns, so no learning signal."""
     mean_size: float
     """Mean size of the groups with at least two steps."""
     split_steps: int
-    """Steps compared at depth 0 whose state group holds several histories of this depth."""
+    """Steps compared at depth 0 whose state has several histories of this depth."""
     baseline_shift: float
     """Mean distance between the baseline at this depth and at depth 0, over steps compared at both."""
     relative_shift: float
-    """The same, in deviations of the depth-0 group."""
+    """The same, in standard deviations of the depth-0 group."""
     sign_flips: int
     """Steps compared at both whose distance from the baseline changes sign."""
     compared_at_both: int
-    """Steps compared at both."""
 
 
 class LevelTally:
-    """Counts chunk by chunk; the comparisons come from outside, one per depth, in units of the return."""
+    """Counts chunk by chunk. `add` gets one comparison per depth, in units of the return."""
 
     def __init__(self, depths: int) -> None:
         self._counts: list[Counter[str]] = [Counter() for _ in range(depths)]
@@ -366,7 +342,6 @@ class LevelTally:
         self._scaled = np.zeros(depths)
 
     def add(self, table: StepTable, comparisons: Sequence[Comparison]) -> None:
-        """Count one chunk: its comparisons by state and ever more history."""
         shallow = comparisons[0]
         for depth, level in enumerate(comparisons):
             groups = Segments.of(level.label)
@@ -381,20 +356,16 @@ class LevelTally:
                 equal_steps=int(equal.sum()),
                 split_steps=int(np.sum(_find_split(shallow.label, level.label) & shallow.compared)),
             )
-            self._add_shift(depth, shallow, level)
-
-    def _add_shift(self, depth: int, shallow: Comparison, level: Comparison) -> None:
-        both = shallow.compared & level.compared
-        shift = np.abs(level.baseline[both] - shallow.baseline[both])
-        spread = _measure_deviation(shallow)[both]
-        flips = (shallow.signal - shallow.baseline)[both] * (level.signal - level.baseline)[both] < 0
-        self._shift[depth] += float(shift.sum())
-        self._relative_shift[depth] += float((shift[spread > 0] / spread[spread > 0]).sum())
-        self._scaled[depth] += float(np.sum(spread > 0))
-        self._counts[depth].update(sign_flips=int(flips.sum()), compared_at_both=int(both.sum()))
+            both = shallow.compared & level.compared
+            shift = np.abs(level.baseline[both] - shallow.baseline[both])
+            spread = _measure_deviation(shallow)[both]
+            flips = (shallow.signal - shallow.baseline)[both] * (level.signal - level.baseline)[both] < 0
+            self._shift[depth] += float(shift.sum())
+            self._relative_shift[depth] += float((shift[spread > 0] / spread[spread > 0]).sum())
+            self._scaled[depth] += float(np.sum(spread > 0))
+            self._counts[depth].update(sign_flips=int(flips.sum()), compared_at_both=int(both.sum()))
 
     def result(self) -> list[HistoryLevel]:
-        """The levels so far, shallowest first."""
         return [
             HistoryLevel(
                 depth=depth,
@@ -408,7 +379,7 @@ class LevelTally:
 
 
 def _find_split(shallow: IntArray, deep: IntArray) -> BoolArray:
-    """Whether a step's shallow group holds several deep groups (S); steps too early for depth count as one more."""
+    """Whether a step's shallow group contains several deep groups (S). Steps that are too early form one more group."""
     states = Segments.of(shallow)
     pairs = Segments.of(pair_labels(states.label, deep + 1))
     kinds = np.bincount(states.label[pairs.first], minlength=len(states))
@@ -416,18 +387,18 @@ def _find_split(shallow: IntArray, deep: IntArray) -> BoolArray:
 
 
 def _measure_deviation(level: Comparison) -> np.ndarray:
-    """Population deviation of each step's group (S); 0 outside."""
+    """Population standard deviation of each step's group (S); 0 without a group."""
     groups = Segments.of(level.label)
     distance = np.where(level.compared, level.signal - level.baseline, 0.0)
     return groups.spread(np.sqrt(groups.sum(distance**2) / groups.size), 0.0)
 
 
-# The steps that gain or lose most when one recipe takes another's place.
+# The steps whose advantage changes most between two methods.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mover:
-    """A step whose credit changes much."""
+    """A step whose advantage changes much."""
 
     task: str | int
     """Id of its task (or group)."""
@@ -436,33 +407,29 @@ class Mover:
     state: str
     action: str
     before: float
-    """Credit under the first recipe."""
+    """Advantage under the first method."""
     after: float
-    """Credit under the last recipe."""
+    """Advantage under the last method."""
 
     @property
     def change(self) -> float:
-        """How much the step gains."""
         return self.after - self.before
 
     @property
     def name(self) -> tuple[str, str, int]:
-        """What orders movers of one change."""
+        """Orders movers with equal changes."""
         return str(self.task), str(self.attempt), self.index
 
 
 class MoverTally:
-    """Keeps the largest gains and losses chunk by chunk."""
+    """Keeps the largest gains and losses chunk by chunk, the largest first."""
 
     def __init__(self, num: int) -> None:
         self._num = num
         self.gains: list[Mover] = []
-        """Largest first."""
         self.losses: list[Mover] = []
-        """Largest first."""
 
     def add(self, table: StepTable, before: Credit, after: Credit) -> None:
-        """Look for movers in one chunk."""
         change = after.trace.values - before.trace.values
         self.losses = self._merge(self.losses, table, change, before, after)
         self.gains = self._merge(self.gains, table, -change, before, after)
@@ -470,68 +437,55 @@ class MoverTally:
     def _merge(
         self, known: list[Mover], table: StepTable, change: FloatArray, before: Credit, after: Credit
     ) -> list[Mover]:
-        """The movers of lowest change, among those known and one chunk's steps; equals by name, however files split."""
+        """The movers of lowest change, among known ones and one chunk. Ties go by name, however the file is split."""
         falling = np.flatnonzero(change < 0)
         if len(falling) > self._num:
             edge = np.partition(change[falling], self._num - 1)[self._num - 1]
             falling = falling[change[falling] <= edge]  # ties at the edge stay in
-        chosen = heapq.nsmallest(self._num, falling.tolist(), key=lambda step: (change[step], _name_step(table, step)))
-        movers = known + [_make_mover(table, step, before, after) for step in chosen]
+        movers = known + [
+            Mover(
+                task=table.task_ids[table.task[step]],
+                attempt=table.attempt_ids[table.attempt[step]],
+                index=int(table.index[step]),
+                state=str(table.state_keys[table.state[step]]) if table.state[step] >= 0 else "",
+                action=str(table.extra["action"][step] or "") if "action" in table.extra else "",
+                before=float(before.trace.values[step]),
+                after=float(after.trace.values[step]),
+            )
+            for step in falling.tolist()
+        ]
         return heapq.nsmallest(self._num, movers, key=lambda mover: (-abs(mover.change), *mover.name))
 
 
-def _name_step(table: StepTable, step: int) -> tuple[str, str, int]:
-    task, attempt = table.task_ids[table.task[step]], table.attempt_ids[table.attempt[step]]
-    return str(task), str(attempt), int(table.index[step])
-
-
-def _make_mover(table: StepTable, step: int, before: Credit, after: Credit) -> Mover:
-    state = table.state_keys[table.state[step]] if table.state[step] >= 0 else ""
-    action = table.extra["action"][step] if "action" in table.extra else ""
-    return Mover(
-        task=table.task_ids[table.task[step]],
-        attempt=table.attempt_ids[table.attempt[step]],
-        index=int(table.index[step]),
-        state=str(state),
-        action=str(action or ""),
-        before=float(before.trace.values[step]),
-        after=float(after.trace.values[step]),
-    )
-
-
-# Credit under several recipes, side by side.
-#
-# Axes: R recipes, S steps.
+# The advantages of several methods. Axes: R methods, S steps.
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeColumn:
-    """What one recipe gives the file's steps."""
+    """The advantages that one method gives the file's steps."""
 
     name: str
-    """Name of the recipe."""
     compared_steps: int
-    """Steps compared with anybody."""
     own_rollout_steps: int | None
-    """Compared steps that have no other rollout in any of their groups; None = the recipe does not say."""
+    """Compared steps that have no other rollout in any of their groups; None = unknown."""
     silent_steps: int
-    """Compared steps whose credit is exactly 0."""
+    """Compared steps whose advantage is exactly 0."""
     mean_size: float
-    """Mean absolute credit over all steps."""
+    """Mean absolute advantage over all steps."""
     largest: float
-    """Largest absolute credit."""
+    """Largest absolute advantage."""
     unrewarded_share: float
-    """Share of the absolute credit in tasks in which nobody earned anything, such as that of penalties."""
+    """Fraction of the absolute advantage in tasks without any reward, for example from penalties."""
     flips: dict[str, int]
-    """Against each other recipe: steps whose credit has the opposite sign."""
+    """By other method: steps with advantages of opposite signs."""
     both_signed: dict[str, int]
-    """Against each other recipe: steps where both credits have a sign."""
+    """By other method: steps with two nonzero advantages."""
     correlation: dict[str, float | None]
-    """Against each other recipe: correlation of the two credits over all steps; None where one is constant."""
+    """By other method: correlation of the advantages over all steps; None if one is constant."""
 
 
 class RecipeTally:
-    """Adds up credit chunk by chunk."""
+    """Sums advantages chunk by chunk."""
 
     def __init__(self, names: Sequence[str]) -> None:
         num = len(names)
@@ -544,7 +498,6 @@ class RecipeTally:
         self._sum, self._product = np.zeros(num), np.zeros((num, num))
 
     def add(self, table: StepTable, credits: Mapping[str, Credit]) -> None:
-        """Add one chunk's credit, recipe by recipe."""
         traces = [credits[name].trace for name in self._names]
         values_RS = np.stack([trace.values for trace in traces])
         compared_RS = np.stack([trace.compared for trace in traces])
@@ -566,8 +519,11 @@ class RecipeTally:
         self._product += values_RS @ values_RS.T
 
     def result(self) -> list[RecipeColumn]:
-        """One column a recipe."""
-        correlation = self._correlation()
+        mean = self._sum / max(self._steps, 1)
+        covariance = self._product / max(self._steps, 1) - np.outer(mean, mean)
+        deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        product = np.outer(deviation, deviation)
+        correlation = np.where(product > 0, covariance / np.where(product > 0, product, 1.0), np.nan)
         return [
             RecipeColumn(
                 name=name,
@@ -587,10 +543,3 @@ class RecipeTally:
             )
             for i, name in enumerate(self._names)
         ]
-
-    def _correlation(self) -> FloatArray:
-        mean = self._sum / max(self._steps, 1)
-        covariance = self._product / max(self._steps, 1) - np.outer(mean, mean)
-        deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-        product = np.outer(deviation, deviation)
-        return np.where(product > 0, covariance / np.where(product > 0, product, 1.0), np.nan)

@@ -1,6 +1,6 @@
-"""Credit of tokens under several recipes, side by side; recipes without token credit give a token that of its step.
+"""Advantages of tokens under several methods. Without token credit, a token has the advantage of its step.
 
-Axes: R recipes, S steps, K sampled tokens.
+Axes: R methods, S steps, K sampled tokens.
 """
 
 from __future__ import annotations
@@ -19,49 +19,46 @@ from groupwise.parts.algorithm import Algorithm
 from groupwise.system.errors import ConfigError, RecordError
 
 ROUNDING = 1e-12
-"""Share of a sum of squares below which a spread is rounding."""
+"""A smaller fraction of a sum of squares is a rounding error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenColumn:
-    """What one recipe gives the file's sampled tokens."""
+    """The advantages that one method gives the file's sampled tokens."""
 
     name: str
-    """Name of the recipe."""
     has_own_credit: bool
-    """Whether it gives tokens credit of their own; else a token has the credit of its step."""
+    """Whether tokens have their own advantages, not those of their step."""
     tokens: int
     """Sampled tokens."""
     trained_tokens: int
-    """Tokens that train."""
     silent_tokens: int
-    """Tokens that train with a credit of exactly 0."""
+    """Trained tokens with an advantage of exactly 0."""
     mean_size: float
-    """Mean absolute credit of the tokens that train."""
+    """Mean absolute advantage of the trained tokens."""
     largest: float
-    """Largest absolute credit of a token that trains."""
+    """Largest absolute advantage of a trained token."""
     inside_share: float | None
-    """Share of the variance of their credit that lies inside steps; None where all have one credit."""
+    """Fraction of the variance of their advantages that is inside steps; None if all are equal."""
     flips: dict[str, int]
-    """Against each other recipe: tokens that both train, with credit of opposite signs."""
+    """By other method: tokens that both train, with opposite signs."""
     both_signed: dict[str, int]
-    """Against each other recipe: tokens that both train, where both credits have a sign."""
+    """By other method: tokens that both train, with two nonzero advantages."""
     correlation: dict[str, float | None]
-    """Against each other recipe: correlation over the tokens that both train; None where one is constant."""
+    """By other method: correlation over the tokens that both train; None if one is constant."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ValuedTokens:
-    """The credit of a table's tokens under one recipe."""
+    """The advantages of a table's tokens (K) under one method, and which tokens train (K)."""
 
     values: FloatArray
-    """Credit of each token (K)."""
     trains: BoolArray
-    """Whether each trains (K)."""
 
 
-def value_tokens(name: str, algorithm: Algorithm, table: StepTable, credit: Credit, tokens: TokenTable) -> ValuedTokens:
-    """What a recipe gives the tokens of a table; columns that it reads and the file lacks are an error by name."""
+def _value_tokens(
+    name: str, algorithm: Algorithm, table: StepTable, credit: Credit, tokens: TokenTable
+) -> ValuedTokens:
     seen, earned = algorithm.estimator_table(table), credit.by_step()
     kept = np.zeros(len(table), dtype=np.bool_)
     kept[table.step_of_row] = algorithm.keep(table, credit)
@@ -77,7 +74,7 @@ def value_tokens(name: str, algorithm: Algorithm, table: StepTable, credit: Cred
 
 def _refuse_missing_columns(name: str, algorithm: Algorithm, table: StepTable, tokens: TokenTable) -> None:
     parts = [part for part in algorithm.parts() if part.slot == "token_credit"]
-    # A chunk may hold steps without tokens; only a file without ids has none where it counts some, or counts none.
+    # A chunk may have steps without tokens. Ids are missing only if the file counts tokens, or has no counts.
     has_no_ids = not len(tokens) and bool("tokens" not in table.extra or table.tokens.any())
     has_no_entropy = has_no_ids or (len(tokens) > 0 and bool(np.isnan(tokens.entropy).all()))
     missing = ["response_ids"] if has_no_ids else []
@@ -86,30 +83,30 @@ def _refuse_missing_columns(name: str, algorithm: Algorithm, table: StepTable, t
         missing.append(KEYS["entropy"])
     if missing:
         raise ConfigError(
-            f"recipe {name!r} gives tokens credit by {', '.join(missing)}, which the file does not have; leave the "
-            "recipe out, or audit a recording that has them (docs/reference/rollouts.md)"
+            f"recipe {name!r} needs {', '.join(missing)}, which the file does not have; leave the recipe out, or "
+            "audit a recording that has them (docs/reference/rollouts.md)"
         )
 
 
 class TokenTally:
-    """Adds up the credit of tokens chunk by chunk, and keeps those whose credit changes most."""
+    """Sums the advantages of tokens chunk by chunk, and keeps the tokens whose advantage changes most."""
 
     def __init__(self, algorithms: Mapping[str, Algorithm], num_movers: int) -> None:
         num = len(algorithms)
         self._algorithms, self._num_movers = algorithms, num_movers
         self.movers: list[TokenMover] = []
-        """From the first recipe to the last, among tokens that both train; largest change first."""
+        """From the first method to the last, among tokens that both train; largest change first."""
         self._tokens = 0
         self._silent, self._largest, self._inside = np.zeros(num, dtype=np.int64), np.zeros(num), np.zeros(num)
         self._size = np.zeros(num)
-        # Over the tokens that both of two recipes train: how many, sums, squares, products, signs.
+        # Over the tokens that both of two methods train.
         self._counts, self._sums, self._squares, self._products, self._signed, self._agreement = (
             np.zeros((num, num)) for _ in range(6)
         )
 
     def add(self, table: StepTable, credits: Mapping[str, Credit], tokens: TokenTable) -> None:
-        """Add one chunk's tokens, recipe by recipe, given the credit of its steps."""
-        valued = [value_tokens(name, own, table, credits[name], tokens) for name, own in self._algorithms.items()]
+        """Add one chunk's tokens, given the advantages of its steps."""
+        valued = [_value_tokens(name, own, table, credits[name], tokens) for name, own in self._algorithms.items()]
         self._add_movers(table, tokens, valued[0], valued[-1])
         trains_RK = np.stack([given.trains for given in valued])
         values_RK = np.stack([np.where(given.trains, given.values, 0.0) for given in valued])
@@ -139,7 +136,6 @@ class TokenTally:
         self.movers = heapq.nsmallest(self._num_movers, movers, key=lambda mover: mover.rank)
 
     def result(self) -> list[TokenColumn]:
-        """One column a recipe."""
         flips = (self._signed - self._agreement) / 2
         columns = []
         for i, (name, algorithm) in enumerate(self._algorithms.items()):
@@ -163,7 +159,7 @@ class TokenTally:
         return columns
 
     def _spread(self, i: int, j: int) -> float:
-        """Sum of squares about the mean of one recipe's credit, over the tokens that both train; 0 for rounding."""
+        """Sum of squares about the mean of method i, over the tokens that i and j train; 0 for rounding errors."""
         square = float(self._squares[i, j])
         spread = square - float(self._sums[i, j]) ** 2 / max(float(self._counts[i, j]), 1.0)
         return spread if spread > ROUNDING * square else 0.0
@@ -175,24 +171,21 @@ class TokenTally:
 
 
 def _sum_squares_inside(tokens: TokenTable, given: ValuedTokens) -> float:
-    """Sum of squares of the credit of tokens that train, about the mean of their step."""
+    """Sum of squares of the trained tokens' advantages, about the mean of their step."""
     step, values = tokens.step[given.trains], given.values[given.trains]
     if not len(step):
         return 0.0
     num = np.bincount(step)
     first = np.zeros(len(num))
-    first[step[::-1]] = values[::-1]  # relative to a step's first token, so that equal values give exactly 0
+    first[step[::-1]] = values[::-1]  # relative to a step's first token: equal values give exactly 0
     distance = values - first[step]
     mean = np.bincount(step, weights=distance) / np.maximum(num, 1)
     return float(np.sum((distance - mean[step]) ** 2))
 
 
-# The tokens whose credit changes most when one recipe takes another's place.
-
-
 @dataclass(frozen=True, kw_only=True)
 class TokenMover:
-    """A token whose credit changes much."""
+    """A token whose advantage changes much between the first and the last method."""
 
     task: str | int
     """Id of its task (or group)."""
@@ -200,16 +193,14 @@ class TokenMover:
     index: int
     """Index of its step."""
     position: int
-    """Its position in the response, tokens that were forced on the policy counted."""
+    """Its position in the response, including forced tokens."""
     token: int
     before: float
-    """Credit under the first recipe."""
     after: float
-    """Credit under the last recipe."""
 
     @property
     def rank(self) -> tuple[float, str, str, int, int]:
-        """Where it stands among movers: the largest change first, equals by name."""
+        """Orders movers: the largest change first, then by name."""
         return -abs(self.after - self.before), str(self.task), str(self.attempt), self.index, self.position
 
 

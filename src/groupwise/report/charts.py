@@ -1,4 +1,4 @@
-"""Drawings as SVG, made here: curves and bands over updates, histograms, intervals, and the bars of credit."""
+"""SVG drawings: curves and bands over updates, histograms, intervals, and bars of advantages."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from groupwise.training.evaluation.summary import PanelScore
 WIDTH, HEIGHT = 340.0, 172.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 8.0, 10.0, 24.0
 MAX_DOTS = 30
-"""Up to so many points each has a dot."""
+"""With more points, they have no dots."""
 MAX_PLAIN = 60
-"""Above so many points a running mean is drawn over the line."""
+"""With more points, a running mean is drawn over the line."""
 MAX_HINTS = 60
-"""How many points of a curve say their number when pointed at."""
+"""Number of points of a curve with a tooltip."""
 
 Point = tuple[int, float]
 
@@ -39,7 +39,7 @@ STEPS = (1, 2, 5, 10)
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to places along a line, in pixels: `low` lies at `start`, which is below `end` on the page."""
+    """Maps values to pixels: `low` to `start`, `high` to `end`."""
 
     low: float
     high: float
@@ -47,15 +47,14 @@ class Axis:
     end: float
     ticks: tuple[float, ...]
     label: Callable[[float], str] = "{:,.0f}".format
-    """A tick in words."""
+    """The label of a tick."""
 
     def place(self, value: float) -> float:
-        """Where a value lies."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
 def make_value_axis(values: Sequence[float], start: float, end: float, *, share: bool = False) -> Axis:
-    """An axis that holds all values, from round number to round number; shares always run from 0 to 1."""
+    """An axis over all values, between round numbers; fractions (`share`) have the axis 0 to 1."""
 
     def label(tick: float) -> str:
         # Sums of a step leave a last digit of rounding: 0.30000000000000004.
@@ -81,7 +80,6 @@ def make_value_axis(values: Sequence[float], start: float, end: float, *, share:
 
 
 def make_update_axis(numbers: Sequence[int], start: float, end: float) -> Axis:
-    """An axis over updates, from the first to the last, with round whole numbers."""
     low, high = (min(numbers), max(numbers)) if numbers else (0, 1)
     if low == high:
         return Axis(low - 1, high + 1, start, end, (float(low),))
@@ -91,7 +89,7 @@ def make_update_axis(numbers: Sequence[int], start: float, end: float) -> Axis:
 
 
 def round_up_step(min_step: float) -> float:
-    """The smallest of 1, 2 or 5 times a power of ten that is at least so large.
+    """The smallest of 1, 2 or 5 times a power of ten that is not below `min_step`.
 
     >>> round_up_step(0.03), round_up_step(17), round_up_step(200)
     (0.05, 20.0, 200.0)
@@ -109,7 +107,7 @@ def draw_chart(
     kind: str = "chart",
     size: tuple[float, float] = (WIDTH, HEIGHT),
 ) -> Html:
-    """A chart: what lies below the lines of its axes, the axes, and what lies on them."""
+    """A chart: `below` is drawn under the axes, `content` over them."""
     frame = []
     for tick in up.ticks:
         y = up.place(tick)
@@ -131,7 +129,7 @@ def draw_chart(
 
 
 def draw_card(title: str, last: str, drawing: Html, *meanings: str, kind: str = "card") -> Html:
-    """A drawing with its title, its last value and what it says."""
+    """A drawing with its title, its last value and its meanings."""
     caption = tag("figcaption", tag("h3", title), tag("span", last, class_="last") if last else None)
     return tag("figure", caption, drawing, [tag("p", words, class_="meaning") for words in meanings], class_=kind)
 
@@ -139,20 +137,19 @@ def draw_card(title: str, last: str, drawing: Html, *meanings: str, kind: str = 
 def draw_band(
     across: Axis, up: Axis, lower: Sequence[tuple[float, float]], upper: Sequence[tuple[float, float]], kind: str
 ) -> Html:
-    """What lies between two lines over the same places."""
+    """The area between two lines."""
     places = " L".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in [*upper, *reversed(lower)])
     return tag("path", d=f"M{places}Z" if places else "", class_=kind)
 
 
 def draw_line(across: Axis, up: Axis, points: Sequence[tuple[float, float]], *, class_: str | None = None) -> Html:
-    """A line from point to point."""
     return tag(
         "polyline", points=" ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points), class_=class_
     )
 
 
 def _draw_hints(across: Axis, hints: Sequence[tuple[float, str, Html | None]]) -> Html:
-    """Columns about places, each with words that show when pointed at."""
+    """Invisible columns with tooltips."""
     width = (across.end - across.start) / max(len(hints), 1)
     columns = []
     for x, words, mark in hints:
@@ -171,17 +168,16 @@ class Curve:
     title: str
     meaning: str
     points: Sequence[Point]
-    """Its value by update, in order; where one is missing the line breaks."""
+    """Its value by update, in order. The line breaks at missing updates."""
     span: tuple[int, int]
     """The first and the last update of its axis."""
     is_share: bool = False
-    """Whether it is shown in per cent, from 0 to 100."""
+    """Whether it is a fraction, shown in percent."""
     scores: Sequence[PanelScore] = ()
-    """Evaluations to show beside it, as dots with their intervals."""
+    """Evaluations, shown as dots with their intervals."""
 
 
 def draw_curve_card(curve: Curve) -> Html:
-    """A curve with its title, its last value and its meaning."""
     last = format_score(curve.points[-1][1], curve.is_share) if curve.points else NO_NUMBER
     window = choose_window(len(curve.points))
     meaning = curve.meaning + (f" Dark line: mean of {window} updates." if window else "")
@@ -189,7 +185,6 @@ def draw_curve_card(curve: Curve) -> Html:
 
 
 def draw_curve(curve: Curve) -> Html:
-    """The drawing of a curve."""
     points, window = curve.points, choose_window(len(curve.points))
     across = make_update_axis(curve.span, LEFT + 4, WIDTH - RIGHT - 4)
     bounds = [bound for score in curve.scores for bound in score.interval]
@@ -225,12 +220,12 @@ def draw_curve(curve: Curve) -> Html:
 
 
 def choose_window(num_points: int) -> int:
-    """How many updates a running mean spans; 0 = the line itself is calm enough to read."""
+    """The number of updates of the running mean; 0 = none is needed."""
     return 0 if num_points <= MAX_PLAIN else max(5, num_points // 25 | 1)
 
 
 def smooth_points(points: Sequence[Point], window: int) -> list[Point]:
-    """Means over a window about each point, smaller towards the ends."""
+    """Running mean; its window is smaller at the ends."""
     half = window // 2
     means = []
     for place, (number, _) in enumerate(points):
@@ -241,7 +236,7 @@ def smooth_points(points: Sequence[Point], window: int) -> list[Point]:
 
 
 def split_at_gaps(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
-    """The stretches without a missing update, at the distance that the curve's points usually have."""
+    """Split a curve at missing updates, given the smallest distance of its points."""
     gaps = [after - before for (before, _), (after, _) in pairwise(points)]
     first = 0
     for place, gap in enumerate(gaps, start=1):
@@ -253,20 +248,17 @@ def split_at_gaps(points: Sequence[Point]) -> Iterator[Sequence[Point]]:
 
 
 def pick_evenly(points: Sequence[Point], max_points: int) -> Sequence[Point]:
-    """So many points at equal distances, the first and the last among them."""
+    """At most `max_points` points at equal distances, with the first and the last."""
     if len(points) <= max_points:
         return points
     return [points[round(place * (len(points) - 1) / (max_points - 1))] for place in range(max_points)]
 
 
-# Shares of a whole over updates: bands on top of one another.
+# Fractions of a whole over updates, as stacked bands.
 
 
 def draw_bands_card(title: str, meaning: str, shares: Mapping[str, Mapping[int, float]], span: tuple[int, int]) -> Html:
-    """Shares by name and update as bands, the first lowest, with their legend; `meaning` says what they are shares of.
-
-    Updates without all of the shares are left out.
-    """
+    """Fractions by name and update as stacked bands with a legend. Updates with a missing fraction are left out."""
     numbers = sorted(set.intersection(*(set(curve) for curve in shares.values())))
     across = make_update_axis(span, LEFT + 4, WIDTH - RIGHT - 4)
     up = make_value_axis([0.0, 1.0], HEIGHT - BOTTOM, TOP, share=True)
@@ -274,7 +266,7 @@ def draw_bands_card(title: str, meaning: str, shares: Mapping[str, Mapping[int, 
     bands = []
     for place, curve in enumerate(shares.values()):
         top, kind = {number: floor[number] + curve[number] for number in numbers}, f"band band{place}"
-        if len(numbers) == 1:  # one update has no breadth of its own
+        if len(numbers) == 1:  # one update has no width
             x, low, high = across.place(numbers[0]), up.place(floor[numbers[0]]), up.place(top[numbers[0]])
             bands.append(tag("rect", x=x - 6, y=high, width=12.0, height=low - high, class_=kind))
         else:
@@ -297,16 +289,16 @@ def draw_bands_card(title: str, meaning: str, shares: Mapping[str, Mapping[int, 
     return draw_card(title, last, join(drawing, tag("p", legend, class_="legend")), meaning)
 
 
-# Small drawings: intervals, shares of a whole, a histogram, the credit of steps.
+# Small drawings: intervals, parts of a whole, a histogram, the advantages of steps.
 
 NUM_BARS = 31
-"""Bars of a histogram; odd, so that one of them is about zero."""
+"""Bars of a histogram; an odd number, so one bar is centred at zero."""
 SHADES = 6
-"""How many shades of the accent colour there are."""
+"""Shades of the accent colour."""
 
 
 def draw_intervals(scores: Sequence[tuple[str, PanelScore]], *, is_share: bool) -> Html:
-    """Scores and their intervals on one axis, a row each."""
+    """Scores and their intervals on one axis, one row each."""
     width, row, foot = 400.0, 34.0, 22.0
     bounds = [bound for _, score in scores for bound in score.interval]
     across = make_value_axis(bounds, 12.0, width - 20.0, share=is_share)
@@ -325,7 +317,6 @@ def draw_intervals(scores: Sequence[tuple[str, PanelScore]], *, is_share: bool) 
 
 
 def draw_stacked_bar(parts: Mapping[str, float]) -> Html:
-    """Parts of a whole beside one another, each with its share."""
     whole = sum(parts.values()) or 1.0
     pieces = []
     for place, (name, amount) in enumerate(parts.items()):
@@ -337,7 +328,6 @@ def draw_stacked_bar(parts: Mapping[str, float]) -> Html:
 
 
 def draw_histogram(values: Sequence[float]) -> Html:
-    """How many values lie where, in bars about zero."""
     known = [value for value in values if math.isfinite(value)]
     reach = max(map(abs, known), default=0.0) or 1.0
     wide = 2 * reach / NUM_BARS
@@ -363,7 +353,7 @@ def draw_histogram(values: Sequence[float]) -> Html:
 
 
 def draw_credit_strip(credits: Sequence[float], reach: float) -> Html:
-    """An attempt's credit at a glance: a bar a step, upwards or downwards from the middle."""
+    """The advantages of a rollout: one bar per step, upwards or downwards."""
     wide, half = 5.0 if len(credits) <= 40 else 200.0 / len(credits), 11.0
     length = max(wide * len(credits), 1.0)
     bars = [tag("line", x1=0.0, x2=length, y1=half, y2=half, class_="zero")]
@@ -384,7 +374,7 @@ def draw_credit_strip(credits: Sequence[float], reach: float) -> Html:
 
 
 def draw_credit_bar(credit: float, reach: float) -> Html:
-    """A step's credit: the number, and a bar to the right of the middle or to the left of it."""
+    """The advantage of a step: the number, and a bar to the right or to the left."""
     width = f"width:{50 * scale_credit(credit, reach):.1f}%"
     return join(
         tag("span", format_signed(credit), class_=f"number {name_sign(credit)}"),
@@ -393,10 +383,10 @@ def draw_credit_bar(credit: float, reach: float) -> Html:
 
 
 def scale_credit(credit: float, reach: float) -> float:
-    """How large a credit is against the largest shown, from 0 to 1."""
+    """The absolute advantage relative to `reach`, from 0 to 1."""
     return min(abs(credit) / reach, 1.0) if reach and math.isfinite(credit) else 0.0
 
 
 def name_sign(credit: float) -> str:
-    """The class of a credit: plus, minus or none."""
+    """The CSS class of an advantage."""
     return "plus" if credit > 0 else "minus" if credit < 0 else "none"

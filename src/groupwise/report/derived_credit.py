@@ -1,4 +1,4 @@
-"""An update's credit, computed again from the rows of its journal: who was compared with whom, and why."""
+"""The advantages of an update, computed again from its journal: which steps were compared, and why."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ from groupwise.training.run_reader import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonGroup:
-    """Whom a step was compared with, under one of the algorithm's ways to make groups."""
+    """The group of a step under one of the algorithm's groupers."""
 
     by: str
-    """What the group shares, in words."""
+    """What the members share, in words."""
     members: int
-    """Steps in the group, itself included; 0 = it is in none."""
+    """Steps in the group, including itself; 0 = it is in none."""
     own_rollout_only: bool = False
-    """Whether there are others in the group, and all of them are steps of its own rollout."""
+    """Whether all other members are steps of its own rollout."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DerivedCredit:
-    """The step table of an update and the credit that an algorithm gives it."""
+    """The step table of an update and the advantages that an algorithm gives it."""
 
     algorithm: Algorithm
     table: StepTable
     rows: Sequence[Mapping[str, Any]]
-    """The rows that it was made of: those of the journal, then those of recalled attempts that were compared."""
+    """The rows of the table: those of the journal, then those of replayed rollouts that were compared."""
     credit: Credit
     recorded: Sequence[float]
-    """The credit that the journal holds, in the same order."""
+    """The advantages in the journal, in the same order."""
 
     @classmethod
     def compute(
@@ -62,10 +62,7 @@ class DerivedCredit:
         algorithm: Algorithm,
         states: Sequence[StateBefore] = (),
     ) -> DerivedCredit:
-        """Compute the credit of an update's trajectories, as `Journal.trajectories` gives them.
-
-        `states` is what the update's parts remembered when it began, as `Journal.states_before` gives it.
-        """
+        """Compute an update's advantages, given `Journal.trajectories` and `Journal.states_before`."""
         rows = [row for record in trajectories for row in record["steps"]]
         recorded = [value for record in trajectories for value in record["credit"]]
         number = next((record["number"] for record in trajectories if "number" in record), None)
@@ -76,12 +73,12 @@ class DerivedCredit:
 
     @property
     def agrees(self) -> bool:
-        """Whether the numbers are those of the journal."""
+        """Whether the numbers equal those of the journal."""
         recorded = np.asarray(self.recorded, dtype=np.float64)
         return bool(np.allclose(self.credit.values, recorded, rtol=AGREEMENT, atol=AGREEMENT))
 
     def credit_tokens(self) -> list[CreditedTokens] | None:
-        """The credit of the tokens of each row, in the order of the rows; None where it is that of their steps."""
+        """The advantages of each row's tokens; None if tokens have those of their steps."""
         if self.algorithm.token_credit is None:
             return None
         tokens = TokenTable.from_rows(self.table, self.rows)
@@ -98,11 +95,11 @@ class DerivedCredit:
         ]
 
     def credit_channels(self) -> dict[str, list[float]]:
-        """The credit of each row in each further channel, by name."""
+        """The advantage of each row in each further channel, by name."""
         return {name: credit.values.tolist() for name, credit in self.algorithm.channel_credit(self.table).items()}
 
     def find_peers(self) -> list[tuple[ComparisonGroup, ...]]:
-        """Whom each row was compared with, in the order of the rows."""
+        """The groups of each row."""
         levels = [
             (_describe_shared(trace.part), _count_members(trace.label), spans_rollouts(self.table, trace.label))
             for trace in _walk_comparisons(self.credit.trace)
@@ -118,27 +115,26 @@ class DerivedCredit:
         ]
 
     def find_own_rollout_only(self) -> list[bool | None]:
-        """Whether each row was compared only within its own rollout, in the order of the rows; None = not known."""
+        """Whether each row was compared only within its own rollout; None = unknown."""
         own = find_own_rollout_only(self.table, self.credit.trace)
         return [None] * len(self.rows) if own is None else own[self.credit.step_of_row].tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnderivableCredit:
-    """Why the credit of an update does not derive again from its journal, which stands as it was written."""
+    """Why the advantages of an update cannot be derived again from its journal."""
 
     reason: str
 
     def describe(self, number: int) -> str:
-        """What a page says of the update: why, and what stands in the place of what it would have shown."""
         return (
-            f"The credit of update {number} cannot be derived again ({self.reason}): what is shown is the credit that "
-            "the journal holds, without whom a step was compared with; whether a group was rescued goes by its outcomes"
+            f"The credit of update {number} cannot be derived again ({self.reason}). The numbers are those of the "
+            "journal, without the groups; rescued groups are found by their final scores"
         )
 
 
 def describe_company(company: Sequence[ComparisonGroup]) -> str:
-    """Whom a step was compared with.
+    """The groups of a step in words.
 
     >>> before = ComparisonGroup(by="state and 1 before", members=2)
     >>> describe_company([ComparisonGroup(by="state", members=8), before])
@@ -159,9 +155,9 @@ def derive_credit(
     recalled: Sequence[Mapping[str, Any]] = (),
     states: Sequence[StateBefore] = (),
 ) -> DerivedCredit | UnderivableCredit:
-    """The credit computed again; or why it cannot be, which also holds where it is not what the journal holds.
+    """Compute the advantages again, or say why that fails or gives other numbers than the journal.
 
-    `trajectories`, and `recalled` that joined them, are as the journal gives them. None = the algorithm is not known.
+    `recalled` are replayed rollouts that joined. `algorithm` None = unknown.
     """
     if algorithm is None:
         return UnderivableCredit(reason="the run's algorithm cannot be read here")
@@ -173,22 +169,19 @@ def derive_credit(
         return UnderivableCredit(reason=str(error))
     if not derived.agrees:
         furthest = float(np.max(np.abs(derived.credit.values - np.asarray(derived.recorded, dtype=np.float64))))
-        return UnderivableCredit(reason=f"what comes of it now is another number, up to {furthest:.3g} away")
+        return UnderivableCredit(reason=f"computed again, the numbers differ by up to {furthest:.3g}")
     return derived
 
 
 def choose_compared(recalled: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The recalled attempts that were compared anew; the others train on the credit that they had."""
+    """The replayed rollouts that were compared again; the others keep their old advantages."""
     return [record for record in recalled if not record["source"].keeps_credit]
 
 
 def measure_without_rescue(
     trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm | None, states: Sequence[StateBefore] = ()
 ) -> dict[str, float] | None:
-    """Mean size of the credit of each group's own steps, had nothing joined it and nothing been added to its rewards.
-
-    None where it cannot be computed.
-    """
+    """Mean absolute advantage of each group without replayed rollouts, hints and reward shaping; None = unknown."""
     joined = find_joined(trajectories)
     own = [record for record in trajectories if (record["task"], record["attempt"]) not in joined]
     rows = [row | {"reward": row.get("reward_alone", row["reward"])} for record in own for row in record["steps"]]
@@ -205,7 +198,7 @@ def measure_without_rescue(
 
 
 def make_step_table(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> StepTable:
-    """Rows of a journal as the table that their trajectories gave; `version` is that of the weights that learnt."""
+    """The step table of a journal's rows; `version` is the policy version that the update trained."""
     return StepTable.from_columns(**lay_out_rows(rows, version=version))
 
 
@@ -227,7 +220,6 @@ def _count_members(label: IntArray) -> IntArray:
 
 
 def _describe_shared(part: object) -> str:
-    """What the members of a group share, in words."""
     grouper = getattr(part, "by", None)
     if isinstance(grouper, ByTask):
         return "task"
@@ -238,33 +230,32 @@ def _describe_shared(part: object) -> str:
     return name_of(part if grouper is None else grouper)
 
 
-# Why a step of a run has its credit: the groups it stood in, derived again from the journal.
+# One step of a run, explained from the journal.
 
 
 @dataclass(frozen=True, kw_only=True)
 class RememberedColumn:
-    """What a stateful part knew of a task, or of a step at it, when an update began."""
+    """The value that a stateful part remembered of a task or step when an update began."""
 
     path: str
-    """Where the part stands in the run's settings."""
+    """The part's path in the run's settings."""
     column: str
-    """What the step table calls it."""
+    """Its column in the step table."""
     value: float
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunStepExplanation(ExplainedStep):
-    """A step of a run, explained: its credit was computed again from the journal."""
+    """The explanation of a step of a run."""
 
     recorded: float
     remembered: tuple[RememberedColumn, ...]
-    """What stateful parts knew of the step's task when the update began."""
     is_what_trained: bool
-    """Whether it is explained under the run's own algorithm; under another, the journal's number is another one."""
+    """Whether it is explained under the run's own algorithm. If not, the journal has another number."""
 
     @property
     def gap(self) -> float | None:
-        """As above, and between the computed number and the journal's, where that is of the same algorithm."""
+        """As in `ExplainedStep`, and between the computed number and the journal's, for the run's own algorithm."""
         by_hand = super().gap
         if not self.is_what_trained:
             return by_hand
@@ -287,10 +278,7 @@ def explain_run_step(
     token: int | None = None,
     other: Algorithm | None = None,
 ) -> RunStepExplanation:
-    """Explain one step's credit, and where asked that of one of its tokens.
-
-    `other` is an algorithm that did not train, and what it would give the update is explained instead.
-    """
+    """Explain the advantage of one step, and of one of its tokens if asked. `other` replaces the run's algorithm."""
     algorithm = other or folder.read_algorithm()
     only = None if needs_all_tasks(algorithm) else task
     trajectories = list(folder.journal.trajectories(number, task=only))
@@ -299,13 +287,12 @@ def explain_run_step(
     check_journaled(algorithm, states, where=f"{folder.path}: update {number}", path="algorithm")
     asked = [row for row in [*trajectories, *recalled] if (row["task"], row["attempt"]) == (task, attempt)]
     for source in (record["source"] for record in asked if "source" in record):
-        if source.keeps_credit:  # it was compared with nobody here
+        if source.keeps_credit:
             raise RecordError(
-                f"task {task!r}, attempt {attempt} kept the credit that it had in update {source.number}, and was "
-                f"compared with nobody in update {number}; ask there: --update {source.number} --task {source.task} "
-                f"--attempt {source.attempt}"
+                f"task {task!r}, rollout {attempt} has its credit from update {source.number} and was not compared in "
+                f"update {number}; use --update {source.number} --task {source.task} --attempt {source.attempt}"
             )
-    # Where it is another number than the journal's, the explanation says both and how far they are apart.
+    # If the number differs from the journal's, the explanation prints both and their distance.
     derived = DerivedCredit.compute([*trajectories, *choose_compared(recalled)], algorithm, states)
     explained = explain_whole_step(
         algorithm,
@@ -325,7 +312,7 @@ def explain_run_step(
         if row["index"] == step
     ]
     if len(recorded) != 1:
-        raise RecordError(f"{folder.path}: update {number} holds {len(recorded)} rows of that step; there must be one")
+        raise RecordError(f"{folder.path}: update {number} has {len(recorded)} rows of that step; expected one")
     return RunStepExplanation(
         **vars(explained),
         recorded=recorded[0],
@@ -339,34 +326,31 @@ def explain_run_step(
     )
 
 
-# The tokens of a response with their credit, and how reports show them: runs of tokens that are shaded alike.
-#
-# Axis: T sampled tokens of the response.
+# The tokens of a response with their advantages, in shades. Axis: T sampled tokens of the response.
 
 NUM_SHADES = 5
-"""How many shades credit has on either side of 0."""
+"""Number of shades on either side of 0."""
 NO_CREDIT, NO_TRAINING = "does not train", "forced on the policy, does not train"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CreditedTokens:
-    """The credit of the tokens of one response, and which of them train."""
+    """The advantages of the tokens of one response, and which of them train."""
 
     ids: Sequence[int]
-    """Ids of all tokens of the response, first those that were forced on the policy."""
+    """Ids of all tokens of the response, forced tokens first."""
     num_forced: int
     values: FloatArray
-    """Credit of each sampled token (T)."""
+    """Advantage of each sampled token (T)."""
     trains: BoolArray
     """Whether each sampled token trains (T)."""
 
     @property
     def trained(self) -> FloatArray:
-        """The credit of the tokens that train."""
+        """The advantages of the tokens that train."""
         return self.values[self.trains]
 
     def describe(self) -> str:
-        """How many tokens train, and what credit they have."""
         trained = self.trained.tolist()
         if not trained:
             return f"none of {len(self.values)} sampled tokens trains"
@@ -376,7 +360,7 @@ class CreditedTokens:
         return f"{len(trained)} of {len(self.values)} sampled tokens train; credit {span}, sum {total}"
 
     def as_json(self, texts: Sequence[str] | None) -> list[dict[str, Any]]:
-        """Each token as plain data; credit is null where it does not train."""
+        """Each token as plain data; the advantage is null if the token does not train."""
         flags = [False] * self.num_forced + self.trains.tolist()
         values = [None] * self.num_forced + self.values.tolist()
         return [
@@ -392,19 +376,18 @@ class CreditedTokens:
 
 @dataclass(frozen=True, kw_only=True)
 class ShadedText:
-    """Neighbouring tokens of one credit, as one piece of text."""
+    """Neighbouring tokens with equal advantages, as one piece of text."""
 
     text: str
-    """What they say; their ids where nothing here can tell."""
+    """Their text, or their ids without a tokenizer."""
     credit: float | None
-    """Their credit; None = they do not train."""
+    """Their advantage; None = they do not train."""
     first: int
     num: int
     is_forced: bool
 
     @property
     def meaning(self) -> str:
-        """What is to be said of them: which tokens these are, and their credit."""
         place = f"token {self.first}" if self.num == 1 else f"tokens {self.first} to {self.first + self.num - 1}"
         if self.credit is None:
             return f"{place}: {NO_TRAINING if self.is_forced else NO_CREDIT}"
@@ -414,7 +397,7 @@ class ShadedText:
 def shade_tokens(
     tokens: CreditedTokens, texts: Sequence[str] | None, *, first: int = 0, end: int | None = None
 ) -> list[ShadedText]:
-    """The tokens from one position of the response to another, in pieces of equal credit; without texts, their ids."""
+    """Tokens `first` to `end` of a response, in pieces of equal advantage; without texts, their ids."""
 
     def find_credit(place: int) -> tuple[bool, float | None]:
         sampled = place - tokens.num_forced
@@ -432,12 +415,12 @@ def shade_tokens(
 
 
 def find_reach(responses: Iterable[CreditedTokens]) -> float:
-    """The size of credit that full shading stands for: the largest among tokens that train."""
+    """The absolute advantage of full shading: the largest among trained tokens."""
     return max((float(np.abs(tokens.trained).max(initial=0.0)) for tokens in responses), default=0.0)
 
 
 def choose_shade(credit: float, reach: float) -> int:
-    """How strongly a credit is shaded, by its sign: from -NUM_SHADES to NUM_SHADES, 0 for 0 alone.
+    """The shade of an advantage: from -NUM_SHADES to NUM_SHADES, and 0 only for 0.
 
     >>> choose_shade(0.01, 1.0), choose_shade(-1.0, 1.0), choose_shade(3.0, 1.0), choose_shade(0.0, 1.0)
     (1, -5, 5, 0)
@@ -448,30 +431,30 @@ def choose_shade(credit: float, reach: float) -> int:
     return size if credit > 0 else -size
 
 
-# Where the attempts of an update come from: which joined a group from elsewhere, and which attempt they go back to.
+# The origin of an update's rollouts: which joined a group from elsewhere, and their parents.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParentAttempt:
-    """The attempt that an attempt goes back to.
+    """The rollout that another rollout comes from.
 
-    Worked example: attempt 8 of a group of eight was recalled from update 4, where it was attempt 0 at the same task,
-    since every attempt had failed: number 4, attempt 0, why "every attempt failed".
+    Worked example: rollout 8 of a group of eight was replayed from update 4, where it was rollout 0 of the same task,
+    since every rollout had failed: number 4, attempt 0, why "every attempt failed".
     """
 
     number: int
-    """The update that attempt was sampled for."""
+    """The update for which it was sampled."""
     task: str
     attempt: int
     why: str
     log_ratio: float | None = None
-    """How far, in nats a token, the policy had moved away from it; None = not measured."""
+    """How far the policy has moved away from it, in nats per token; None = not measured."""
     keeps_credit: bool = False
-    """Whether it trains on the credit it had, outside all comparisons."""
+    """Whether it trains on its old advantages and is not compared."""
 
 
 def read_recalled_attempts(journal: Journal, number: int, *, task: str | None = None) -> list[dict[str, Any]]:
-    """What an update, or one task of it, recalled: as `Journal.trajectories` gives attempts, each with its `source`."""
+    """The replayed rollouts of an update, or of one task, in the form of `Journal.trajectories` plus `source`."""
     past_attempts, records = journal.past_attempts, []
     for row in past_attempts.list_recalled(number):
         if task not in (None, row["task"]):
@@ -496,7 +479,7 @@ def read_recalled_attempts(journal: Journal, number: int, *, task: str | None = 
                 "success": read.scores.get("success"),
                 "origin": Origin.REPLAYED.value,
                 "error": None,
-                # Through JSON, like the rows beside which it is compared: tuples become lists.
+                # Through JSON, like the rows that it is compared with: tuples become lists.
                 "steps": json.loads(json.dumps(make_rows(member))),
                 "credit": row["credit"],
                 "source": source,
@@ -506,10 +489,10 @@ def read_recalled_attempts(journal: Journal, number: int, *, task: str | None = 
 
 
 def find_joined(attempts: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
-    """Task and number of the attempts of an update that joined a group from elsewhere; the others are its own.
+    """Task and number of the rollouts that joined a group from elsewhere.
 
-    Recalled attempts, guided successes that are told without their guidance, and guided attempts beside unguided ones
-    have joined. Guided attempts in a group that their guidance made, or whose place they all took, are its own.
+    These are replayed rollouts, successes with a hint that are recorded without it, and rollouts with a hint beside
+    rollouts without one. If a whole group has a hint, its rollouts are its own.
     """
     unguided = {record["task"] for record in attempts if record["origin"] not in SAMPLED_ELSEWHERE}
     joined = set()
@@ -523,21 +506,21 @@ def find_joined(attempts: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
 
 
 def find_parent(record: Mapping[str, Any], number: int) -> ParentAttempt | None:
-    """The attempt that an attempt of an update goes back to; None where that is nothing, or was not recorded."""
+    """The rollout that a rollout of an update comes from; None = it is new, or not recorded."""
     recalled: ParentAttempt | None = record.get("source")
     if recalled is not None:
         return recalled
     parent, origin = record.get("parent"), record["origin"]
     if not parent or origin not in (Origin.GUIDED.value, Origin.REFLECTED.value):
         return None
-    # A past attempt is `update/task/attempt`, one of the same update `task/attempt`; anything else is not ours to read.
+    # A past rollout is `update/task/rollout`, one of the same update `task/rollout`; other ids are unknown.
     rest, _, attempt = parent.rpartition("/")
     update, _, task = rest.partition("/")
     if not attempt.isdecimal():
         return None
-    why = "shown in the prompt" if origin == Origin.REFLECTED.value else "it guided this one"
+    why = "shown in the prompt" if origin == Origin.REFLECTED.value else "the source of its hint"
     if origin == Origin.GUIDED.value and rest.startswith(f"{record['task']}{MARK}"):
-        why = "solved with guidance, told without it"
+        why = "solved with a hint, recorded without it"
     elif update.isdecimal() and task:
         number, rest = int(update), task
     return ParentAttempt(number=number, task=rest, attempt=int(attempt), why=why)

@@ -1,4 +1,4 @@
-"""Explaining the credit of one step: its groups, their members, and the arithmetic, done a second time by hand."""
+"""Explains the advantage of one step: its groups, their members, and the arithmetic, derived a second time."""
 
 from __future__ import annotations
 
@@ -62,83 +62,77 @@ from groupwise.system.text import describe_value
 
 @dataclass(frozen=True, kw_only=True)
 class GroupMember:
-    """Who took part in a comparison: a step; where attempts count once, an attempt with the mean of its steps; or a
-    made-up member, which belongs to no attempt."""
+    """A member of a group: a step, a whole rollout with the mean of its steps, or a value that the method adds."""
 
     task: str | int
     attempt: str | int | None
-    """Id of its attempt; None = the method made it up."""
+    """Id of its rollout; None = the method added it."""
     index: int | None
     """The step's index; None = it is not one step."""
     value: float
     is_self: bool
-    """Whether it is the step being explained, or the attempt that the step belongs to."""
+    """Whether it is the explained step or its rollout."""
     num_steps: int = 1
-    """How many steps were averaged; 0 = it is made up."""
+    """How many steps were averaged; 0 = the method added it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """How a step came by one number; `inner` explains the numbers it was made of."""
+    """How one number of a step was computed."""
 
     what: str
-    """The part that made the number, in words."""
+    """The part that computed the number, in words."""
     value: float
     by_hand: float | None
-    """The number, derived again from the members and the numbers below; None = it was not derived."""
+    """The number, derived again from the members and the inner numbers; None = not derived."""
     compared: bool
     formula: str
     members: tuple[GroupMember, ...] = ()
     inner: tuple[tuple[float, Explanation], ...] = ()
-    """The numbers it was made of, each with its weight."""
+    """The numbers that it was computed from, each with its weight."""
     not_derived: str = ""
-    """What of it was taken as it was computed, since nothing here can derive it again; empty = nothing."""
+    """What was taken as computed, because it cannot be derived again here; empty = nothing."""
     own_rollout_only: bool | None = None
-    """Whether it compares the step only with other steps of its own rollout; None = it compares nothing, or its trace
-    does not say."""
+    """Whether the step is compared only with steps of its own rollout; None = not compared, or unknown."""
 
     @property
     def best_known(self) -> float:
-        """The number as derived by hand; as computed, if it was not derived."""
+        """The derived number, else the computed one."""
         return self.value if self.by_hand is None else self.by_hand
 
     def largest_gap(self) -> float | None:
-        """Largest relative distance between a number as computed and as derived by hand, here or below.
-
-        None = no number was derived.
-        """
+        """Largest relative distance between a computed and a derived number, here or in `inner`; None = none."""
         below = [inner.largest_gap() for _, inner in self.inner]
         here = None if self.by_hand is None else abs(self.value - self.by_hand) / max(1.0, abs(self.value))
         return max((gap for gap in (here, *below) if gap is not None), default=None)
 
     def list_not_derived(self) -> tuple[str, ...]:
-        """Everything, here or below, that was not derived again."""
+        """Everything, here or in `inner`, that was not derived again."""
         reasons = [self.not_derived] if self.not_derived else []
         reasons += [reason for _, inner in self.inner for reason in inner.list_not_derived()]
         return tuple(dict.fromkeys(reasons))
 
 
 def explain_step(table: StepTable, credit: Credit, *, task: str | int, attempt: str | int, index: int) -> Explanation:
-    """Explain the credit of one step."""
     return _explain_trace(table, credit.trace, find_step(table, task=task, attempt=attempt, index=index))
 
 
 def explain_channels(table: StepTable, algorithm: Algorithm, step: int) -> dict[str, Explanation]:
-    """Explain the credit of one step in each further channel that the loss reads, by name."""
+    """Explain the advantage of one step in each further channel, by name."""
     return {name: _explain_trace(table, credit.trace, step) for name, credit in algorithm.channel_credit(table).items()}
 
 
 def find_step(table: StepTable, *, task: str | int, attempt: str | int, index: int) -> int:
-    """Position of a step in the table, by identity; ids may be given as text."""
+    """Position of a step in the table; ids may be given as text."""
     task_code = _find_code("task", task, table.task_ids)
     of_task = np.flatnonzero(table.task == task_code)
     attempts = sorted(set(table.attempt[of_task].tolist()))
-    attempt_code = attempts[_find_code("attempt", attempt, [table.attempt_ids[code] for code in attempts])]
+    attempt_code = attempts[_find_code("rollout", attempt, [table.attempt_ids[code] for code in attempts])]
     positions = np.flatnonzero((table.attempt == attempt_code) & (table.index == index))
     if not len(positions):
         steps = table.index[table.attempt == attempt_code]
         raise RecordError(
-            f"task {task!r}, attempt {attempt!r} has no step {index}; its steps run from {steps.min()} to {steps.max()}"
+            f"task {task!r}, rollout {attempt!r} has no step {index}; its steps are {steps.min()} to {steps.max()}"
         )
     return int(positions[0])
 
@@ -179,21 +173,25 @@ def _explain_comparison(table: StepTable, trace: Comparison, step: int, computed
         return replace(
             computed,
             by_hand=lone if known else None,
-            formula="in no group: 0" if label < 0 else f"nobody else in the group: {computed.value:.6g}",
+            formula="in no group: 0" if label < 0 else f"the only member of its group: {computed.value:.6g}",
             inner=inner,
-            not_derived="" if known else f"what {computed.what} gives a step that is compared with no other",
+            not_derived="" if known else f"the number that {computed.what} gives a step without a comparison",
         )
     steps = np.flatnonzero(trace.label == label)
     level, spread, not_derived = _derive_statistics(table, part, trace, steps, step)
     distance = float(Fraction(float(trace.signal[step])) - level)
     credit = 0.0 if not spread or _is_all_equal(table, part, trace, steps) else distance / spread
+    virtual, task = part.virtual if isinstance(part, Relative) else (), table.task_ids[table.task[step]]
     return replace(
         computed,
         by_hand=credit,
         formula=f"({trace.signal[step]:.9g} - {float(level):.9g}) / {spread:.9g} = {credit:.6g}",
         members=(
             *_list_members(table, trace.signal, steps, step, by_attempt=_counts_attempts(part)),
-            *_list_made_up(table, part, step),
+            *(
+                GroupMember(task=task, attempt=None, index=None, value=value, is_self=False, num_steps=0)
+                for value in virtual
+            ),
         ),
         inner=inner,
         not_derived=not_derived,
@@ -201,12 +199,12 @@ def _explain_comparison(table: StepTable, trace: Comparison, step: int, computed
 
 
 def _counts_attempts(part: object) -> bool:
-    """Whether each attempt counts once in the statistics, with the mean of its steps."""
+    """Whether each rollout counts once in the statistics, with the mean of its steps."""
     return isinstance(part, Relative) and part.average == "attempt"
 
 
 def _explain_signal(table: StepTable, trace: Comparison, step: int) -> Explanation:
-    """What was compared: credit of its own, or a number summed up by hand from the rewards."""
+    """The compared value: another advantage, or a signal that is derived again from the rewards."""
     if trace.of is not None:
         return _explain_trace(table, trace.of, step)
     traced = float(trace.signal[step])
@@ -218,14 +216,14 @@ def _explain_signal(table: StepTable, trace: Comparison, step: int) -> Explanati
         by_hand=None if known is None else float(known),
         compared=True,
         formula=f"{traced if known is None else float(known):.9g}",
-        not_derived=f"what {name_of(signal)} says" if known is None else "",
+        not_derived=f"the value of {name_of(signal)}" if known is None else "",
     )
 
 
 def _derive_statistics(
     table: StepTable, part: object, trace: Comparison, steps: IntArray, step: int
 ) -> tuple[Fraction, float, str]:
-    """Baseline and scale of the step's group, by hand; as traced, where the part is not known here, and which are."""
+    """Baseline and scale of the step's group, derived again; and which of them are only traced, not derived."""
     traced = Fraction(float(trace.baseline[step])), float(trace.scale[step])
     if isinstance(part, Whitened):
         return *_derive_whitening(table, part, trace, steps), ""
@@ -238,14 +236,14 @@ def _derive_statistics(
     scale = part.mixed_scale if is_mixed else part.scale  # of a group with off-policy members
     level, spread = derive_baseline(part.baseline, values, own), derive_scale(scale, values)
     unknown = [name_of(which) for which, number in ((part.baseline, level), (scale, spread)) if number is None]
-    words = f"what {' and '.join(unknown)} says" if unknown else ""
+    words = f"the value of {' and '.join(unknown)}" if unknown else ""
     return traced[0] if level is None else level, traced[1] if spread is None else spread, words
 
 
 def _list_counted(
     table: StepTable, part: Relative, trace: Comparison, steps: IntArray, step: int
 ) -> tuple[list[float | Fraction], int]:
-    """The values that count in the statistics, and which of them is the step's own."""
+    """The values of the statistics, and the index of the step's own value."""
     values: list[float | Fraction]
     if _counts_attempts(part):
         attempts = _group_by_attempt(table, steps)
@@ -256,7 +254,7 @@ def _list_counted(
 
 
 def _group_by_attempt(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
-    """The steps of each attempt, in the order of attempts."""
+    """The steps of each rollout, in the order of rollouts."""
     return {attempt: steps[table.attempt[steps] == attempt] for attempt in sorted(set(table.attempt[steps].tolist()))}
 
 
@@ -299,7 +297,7 @@ def _explain_shared(table: StepTable, trace: Shared, step: int, computed: Explan
     if trace.label[step] < 0:
         members: tuple[GroupMember, ...] = ()
         value: float | None = own.by_hand
-        formula = "shared with no other attempt: its own credit"
+        formula = "shared with no other rollout: its own credit"
     else:
         steps = np.flatnonzero(trace.label == trace.label[step])
         once = isinstance(trace.part, Merged) and trace.part.count == "attempt"
@@ -310,14 +308,14 @@ def _explain_shared(table: StepTable, trace: Shared, step: int, computed: Explan
             else trace.of.values[steps].tolist()
         )
         value = float(mean(counted))
-        formula = f"mean of {len(counted)} {'attempts' if once else 'steps'} = {value:.6g}"
+        formula = f"mean of {len(counted)} {'rollouts' if once else 'steps'} = {value:.6g}"
     return replace(
         computed, by_hand=value, compared=own.compared, formula=formula, members=members, inner=((1.0, own),)
     )
 
 
 def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int, computed: Explanation) -> Explanation:
-    """What a trace from elsewhere derives; if it derives nothing, why."""
+    """The derivation of an outside trace; if there is none, why."""
     kind = type(trace).__name__
     if not isinstance(trace, OwnTrace):
         missing = " and no ".join(name for name in ("part", "derive") if not hasattr(trace, name))
@@ -342,7 +340,7 @@ def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int, computed: E
 
 
 def _derive_signal(table: StepTable, signal: object, step: int) -> float | Fraction | None:
-    """A signal by hand; None where it is not known here."""
+    """A signal, derived again; None for an unknown signal."""
     attempt = table.attempt == table.attempt[step]
     if isinstance(signal, StepRewardSignal):
         return float(table.reward[step])
@@ -379,7 +377,7 @@ def _is_penalised(table: StepTable, signal: Penalised | PenalisedRefusals, step:
 def _list_members(
     table: StepTable, values: Any, steps: IntArray, step: int, *, by_attempt: bool
 ) -> tuple[GroupMember, ...]:
-    """Who is counted: every step, or every attempt with the mean of its steps."""
+    """The members of the statistics: steps, or rollouts with the mean of their steps."""
     counted = (
         list(_group_by_attempt(table, steps).values()) if by_attempt else [steps[i : i + 1] for i in range(len(steps))]
     )
@@ -396,36 +394,26 @@ def _list_members(
     )
 
 
-def _list_made_up(table: StepTable, part: object, step: int) -> tuple[GroupMember, ...]:
-    """The members that are in no attempt, and count in the statistics."""
-    values, task = part.virtual if isinstance(part, Relative) else (), table.task_ids[table.task[step]]
-    return tuple(GroupMember(task=task, attempt=None, index=None, value=v, is_self=False, num_steps=0) for v in values)
-
-
 def _describe_part(part: object) -> str:
     if isinstance(part, Relative):
         return f"{name_of(part.of)} compared {name_of(part.by)}, {name_of(part.baseline)} / {name_of(part.scale)}"
     return type(part).__name__ if isinstance(part, Part) else str(part)
 
 
-# Statistics of one group, worked out by hand: plain Python in exact fractions, no code shared with the estimators.
-#
-# `explain` uses these to derive a number a second time from the members it shows.
+# Statistics of one group for the second derivation: plain Python with exact fractions, no code of the estimators.
 
 
 def mean(values: Sequence[float | Fraction]) -> Fraction:
-    """The exact mean."""
     return sum((Fraction(value) for value in values), Fraction(0)) / len(values)
 
 
 def mean_by_weight(values: Sequence[float | Fraction], weights: Sequence[float]) -> Fraction:
-    """The exact mean with weights."""
     pairs = zip(values, weights, strict=True)
     return sum((Fraction(v) * Fraction(w) for v, w in pairs), Fraction(0)) / sum(map(Fraction, weights), Fraction(0))
 
 
 def deviation(values: Sequence[float | Fraction], ddof: int) -> float:
-    """Standard deviation about the mean; 0 for fewer values than it needs."""
+    """Standard deviation; 0 for too few values."""
     if len(values) <= ddof:
         return 0.0
     level = mean(values)
@@ -438,12 +426,12 @@ def discount(rewards: Sequence[float | Fraction], gamma: float) -> Fraction:
 
 
 def find_distinct(values: Sequence[float | Fraction], decimals: int) -> list[float]:
-    """The values that differ after rounding, once each."""
+    """The distinct values after rounding."""
     return sorted({round(float(value), decimals) for value in values})
 
 
 def derive_baseline(part: object, values: Sequence[float | Fraction], own: int) -> Fraction | None:
-    """Level of a group as the member `own` sees it; None for a baseline that is not known here."""
+    """The baseline of the member `own`; None for an unknown baseline."""
     known: dict[type, Callable[[Any], Fraction]] = {
         Mean: lambda _: mean(values),
         LeaveOneOut: lambda _: mean([value for i, value in enumerate(values) if i != own]),
@@ -457,7 +445,7 @@ def derive_baseline(part: object, values: Sequence[float | Fraction], own: int) 
 
 
 def derive_scale(part: object, values: Sequence[float | Fraction]) -> float | None:
-    """Spread of a group; None for a scale that is not known here."""
+    """The scale of a group; None for an unknown scale."""
     known: dict[type, Callable[[Any], float]] = {
         Deviation: lambda part: part.factor * deviation(values, part.ddof) + part.eps,
         FixedUnlessSolved: lambda part: (
@@ -475,7 +463,7 @@ def derive_scale(part: object, values: Sequence[float | Fraction]) -> float | No
 
 
 def derive_weights(part: object, terms: Sequence[Explanation]) -> list[float] | None:
-    """What each term of a mixture is weighed by; None for a part that is not known here."""
+    """The weight of each term; None for an unknown part."""
     if isinstance(part, Sum):
         return [term.weight for term in part.terms]
     if isinstance(part, Blend):
@@ -506,7 +494,7 @@ def _find_median_distance(part: MedianAbsoluteDeviation, values: Sequence[float 
 
 
 def _take_root(value: Fraction) -> float:
-    """Square root of a fraction of any size: scaled by a power of four, so that nothing over- or underflows."""
+    """Square root of a fraction of any size, scaled by a power of four against overflow and underflow."""
     if not value:
         return 0.0
     shift = (value.numerator.bit_length() - value.denominator.bit_length()) // 2

@@ -1,4 +1,4 @@
-"""One step explained: its credit in every channel, one of its tokens, its pairs, and the filters that drop it."""
+"""The explanation of one step: its advantage in every channel, one token, its pairs, and the filters that drop it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from groupwise.system.errors import RecordError
 from groupwise.system.text import describe_value
 
 AGREEMENT = 1e-9
-"""Largest relative distance at which two numbers count as one."""
+"""Numbers with a smaller relative distance count as equal."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExplainedStep:
-    """A step of a table, explained as far as its algorithm says anything of it."""
+    """The explanation of a step."""
 
     algorithm: Algorithm
     table: StepTable
@@ -40,24 +40,23 @@ class ExplainedStep:
     explanation: Explanation
     channels: Mapping[str, Explanation]
     token: TokenExplanation | None
-    """How one of its tokens comes by its credit, where that was asked."""
+    """The explanation of one of its tokens, if asked."""
     pairs: tuple[ExplainedPair, ...]
-    """The pairs that it is in, where the loss reads pairs."""
+    """Its pairs, if the loss reads pairs."""
 
     @property
     def gap(self) -> float | None:
-        """Largest relative distance between a number as computed and as derived by hand; None = none was derived."""
+        """Largest relative distance between a computed and a derived number; None = none was derived."""
         gaps = [explained.largest_gap() for explained in (self.explanation, *self.channels.values())]
         gaps += [] if self.token is None or self.token.by_hand is None else [self.token.gap]
         return max((gap for gap in gaps if gap is not None), default=None)
 
     @property
     def agrees(self) -> bool:
-        """Whether all of them are one number."""
         return (self.gap or 0.0) <= AGREEMENT
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain data; nothing of channels, tokens, pairs and dropped steps where there are none."""
+        """Everything as plain data, without keys that do not apply."""
         data = asdict(self.explanation) | {"largest_gap": self.gap}
         if self.channels:
             data["channels"] = {name: asdict(explanation) for name, explanation in self.channels.items()}
@@ -72,7 +71,7 @@ class ExplainedStep:
 
 
 def needs_all_tasks(algorithm: Algorithm) -> bool:
-    """Whether what is said of a step depends on steps at other tasks, or lists some of them."""
+    """Whether an explanation needs steps of other tasks."""
     return bool(algorithm.credit_filters) or any(part.mixes_tasks for part in algorithm.parts())
 
 
@@ -88,12 +87,10 @@ def explain_whole_step(
     rows: Sequence[Mapping[str, Any]] = (),
     cut: Callable[[Sequence[int]], Sequence[str] | None] | None = None,
 ) -> ExplainedStep:
-    """Explain a step of a table, as the algorithm's estimator sees it, given the credit of all steps.
+    """Explain a step of a table as the algorithm's estimator sees it.
 
-    Args:
-        token: position of a token of the response to explain too.
-        rows: for that, what was recorded of the tokens of each row.
-        cut: cuts a response into the texts of its tokens; None = nothing can.
+    To explain the token at position `token` too, `rows` must have the recorded tokens. `cut` returns the texts of a
+    response's tokens.
     """
     position = find_step(table, task=task, attempt=attempt, index=index)
     of_token = None
@@ -114,38 +111,35 @@ def explain_whole_step(
     )
 
 
-# One token: how its credit follows from that of its step, done a second time by hand.
+# One token: its advantage, derived again from that of its step.
 
-FORCED = "it was forced on the policy and is read like the prompt: it does not train"
-WITHOUT_PART = "no token_credit: each token has the credit of its step"
 NUM_NEIGHBOURS = 5
-"""How many tokens before and after it are shown beside a token."""
+"""How many tokens before and after a token are shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenMember:
-    """A token that took part in giving another one its credit."""
+    """A token that another token was compared with."""
 
     attempt: str | int
     index: int
     position: int
     value: float
-    """What was compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NeighbourToken:
-    """A token of the response that stands near the explained one, or is it."""
+    """A token near the explained one, or itself."""
 
     position: int
     token: int
     text: str | None
-    """Its text; None = nothing here can tell."""
+    """Its text; None = unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenExplanation:
-    """How a sampled token came by its credit."""
+    """How a sampled token gets its advantage."""
 
     position: int
     """In the response, from 0."""
@@ -153,27 +147,27 @@ class TokenExplanation:
     logp: float | None
     """Its log-probability when it was sampled; None = not recorded."""
     entropy: float | None
-    """The entropy of the distribution that it was drawn from; None = not recorded."""
+    """The entropy of its sampling distribution; None = not recorded."""
     trains: bool
     what: str
-    """The part that made the number, in words."""
+    """The part that computed the number, in words."""
     value: float | None
-    """The number, as computed; None = it does not train, and nothing reads its number."""
+    """The computed number; None = it does not train."""
     by_hand: float | None
-    """The number, derived again from the credit of its step; None = it does not train, it is simply the credit of its
-    step, or it was not derived (`not_derived` says why)."""
+    """The number, derived again from the advantage of its step; None = it does not train, has the advantage of its
+    step, or cannot be derived (`not_derived` says why)."""
     formula: str
     members: tuple[TokenMember, ...] = ()
     not_derived: str = ""
-    """What of it was taken as it was computed, since nothing here can derive it again; empty = nothing."""
+    """What was taken as computed, because it cannot be derived again here; empty = nothing."""
     lines: tuple[str, ...] = ()
-    """What was worked out before the formula, one after the other, each with its numbers."""
+    """The calculations before the formula."""
     neighbours: tuple[NeighbourToken, ...] = ()
-    """The token itself and those near it, in the order of the response; empty = nobody asked for them."""
+    """The token and those near it, in the order of the response; empty = not asked for."""
 
     @property
     def gap(self) -> float:
-        """Relative distance between the number as computed and as derived by hand; 0 if there is no second number."""
+        """Relative distance between the computed and the derived number; 0 if there is no derived number."""
         if self.value is None or self.by_hand is None:
             return 0.0
         return abs(self.value - self.by_hand) / max(1.0, abs(self.value))
@@ -182,7 +176,7 @@ class TokenExplanation:
 def explain_token(
     algorithm: Algorithm, table: StepTable, credit: Credit, tokens: TokenTable, *, step: int, position: int
 ) -> TokenExplanation:
-    """Explain the credit of the token at a position of a step's response, given the credit of the table's steps."""
+    """Explain the advantage of the token at a position of a step's response."""
     if 0 <= position < tokens.num_forced(step):
         return TokenExplanation(
             position=position,
@@ -193,7 +187,7 @@ def explain_token(
             what="a forced token",
             value=None,
             by_hand=None,
-            formula=FORCED,
+            formula="it was forced on the policy and is read like the prompt: it does not train",
         )
     earned, token = credit.by_step(), tokens.find(step, position, table)
     own = float(earned.values[step])
@@ -203,7 +197,7 @@ def explain_token(
         logp=_none_if_missing(tokens.logp[token]),
         entropy=_none_if_missing(tokens.entropy[token]),
         trains=True,
-        what=WITHOUT_PART,
+        what="no token_credit: each token has the credit of its step",
         value=own,
         by_hand=None,
         formula=f"{own:.6g}",
@@ -244,7 +238,7 @@ def explain_token(
 def add_neighbours(
     explanation: TokenExplanation, ids: Sequence[int], texts: Sequence[str] | None = None
 ) -> TokenExplanation:
-    """Say which tokens stand near the explained one, given the ids of its response and, where known, their texts."""
+    """Add the tokens near the explained one, given the ids of its response and, if known, their texts."""
     first = max(explanation.position - NUM_NEIGHBOURS, 0)
     near = range(first, min(explanation.position + NUM_NEIGHBOURS + 1, len(ids)))
     return replace(
@@ -257,21 +251,21 @@ def add_neighbours(
 
 
 def _mask(explanation: TokenExplanation, reason: str) -> TokenExplanation:
-    """The explanation of a token that does not train: why, and no number."""
+    """The explanation of a token that does not train: the reason, without a number."""
     return replace(explanation, trains=False, value=None, by_hand=None, formula=f"it does not train: {reason}")
 
 
 def _derive(
     table: StepTable, credit: Credit, tokens: TokenTable, token: int, trace: TokenTrace | OwnTokenTrace
 ) -> tuple[Derivation, str]:
-    """The number again, and what of it could not be derived."""
+    """The number, derived again, and what could not be derived."""
     own = float(credit.values[tokens.step[token]])
     if isinstance(trace, TokenTrace):
         weight = _derive_weight(trace.part, tokens, token)
         used = float(trace.weight[token]) if weight is None else float(weight)
         value = used * own
         words = f"the weights of {name_of(trace.part)}" if weight is None else ""
-        lines = (f"what it has of that: {used:.6g}",)
+        lines = (f"its weight: {used:.6g}",)
         return Derivation(value=value, formula=f"{used:.6g} x {own:.6g} = {value:.6g}", lines=lines), words
     derivation = trace.derive(table, credit, tokens, token)
     if not isinstance(derivation, Derivation):
@@ -282,7 +276,7 @@ def _derive(
 
 
 def _derive_weight(part: object, tokens: TokenTable, token: int) -> Fraction | None:
-    """What a token has of its step's credit, by hand; None for a part that is not known here."""
+    """A token's weight, derived again; None for an unknown part."""
     of_step = [k for k, step in enumerate(tokens.step.tolist()) if step == tokens.step[token]]
     if isinstance(part, DiscountedTokens):
         return Fraction(part.gamma) ** (len(of_step) - 1 - of_step.index(token))
@@ -305,43 +299,41 @@ def _none_if_missing(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-# Pairs: which attempts or steps a loss holds against each other, by how much they differ, and why.
+# Pairs: which rollouts or steps a loss compares, their margin, and why.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedPair:
-    """Two attempts at a task, or one step of each, that a loss holds against each other."""
+    """Two rollouts of a task, or one step of each, that a loss compares."""
 
     task: str | int
     winner: str | int
     loser: str | int
     winner_step: int | None
-    """Index of the winner's step that is meant; None = the whole attempt."""
+    """Index of the winner's step; None = the whole rollout."""
     loser_step: int | None
-    """Index of the loser's step that is meant; None = the whole attempt."""
+    """Index of the loser's step; None = the whole rollout."""
     gap: float
-    """How much better the winner did, in units of what was compared: the margin."""
+    """The margin: how much better the winner is, in units of the compared value."""
     weight: float
-    """How much the pair counts beside the others."""
     why: str
-    """Why the two are a pair, with the numbers that were compared."""
+    """Why the two are a pair, with the compared numbers."""
 
     @property
     def sides(self) -> tuple[str, str]:
         """Winner and loser in words."""
         sides = ((self.winner, self.winner_step), (self.loser, self.loser_step))
-        first, second = (f"attempt {name}" + ("" if step is None else f", step {step}") for name, step in sides)
+        first, second = (f"rollout {name}" + ("" if step is None else f", step {step}") for name, step in sides)
         return first, second
 
     def describe(self) -> str:
-        """The pair in a line."""
         first, second = self.sides
         winner = first if self.winner_step is None else f"{first},"
         return f"{winner} over {second}: {self.why}; margin {self.gap:.6g}, weight {self.weight:.6g}"
 
 
 def explain_pairs(algorithm: Algorithm, table: StepTable, credit: Credit) -> list[ExplainedPair]:
-    """Every pair of a table, in the order of the pairing; none where the algorithm has no pairing."""
+    """Every pair of a table, in the order of the pairing."""
     if algorithm.pairing is None:
         return []
     keep = algorithm.keep(table, credit)
@@ -353,7 +345,7 @@ def explain_pairs(algorithm: Algorithm, table: StepTable, credit: Credit) -> lis
 def choose_pairs(
     pairs: Iterable[ExplainedPair], *, task: str | int, attempt: str | int, step: int | None = None
 ) -> list[ExplainedPair]:
-    """The pairs that an attempt is in; with a step, those alone that mean the whole attempt or that step."""
+    """The pairs of a rollout; with `step`, only those of the whole rollout or of that step."""
     chosen = []
     for pair in pairs:
         sides = ((pair.winner, pair.winner_step), (pair.loser, pair.loser_step))
@@ -365,7 +357,7 @@ def choose_pairs(
 
 
 def _list_trained(table: StepTable, keep: BoolArray) -> set[tuple[int, int | None]]:
-    """The attempts and the steps that train: a pair of which a member sampled no token is left out of the loss."""
+    """The rollouts and steps that train. The loss leaves out a pair if a member sampled no token."""
     steps = table.step_of_row[keep]
     steps = steps[table.tokens[steps] > 0]
     attempts = table.attempt[steps].tolist()
@@ -386,12 +378,12 @@ def _explain_pair(pairing: object, table: StepTable, pair: Pair) -> ExplainedPai
     )
 
 
-# Which steps of a table may not train, and which filter says so.
+# Steps that filters drop.
 
 
 @dataclass(frozen=True, kw_only=True)
 class DroppedStep:
-    """A step that a filter dropped once it had seen its credit."""
+    """A step that a filter dropped because of its advantage."""
 
     filter: str
     task: str | int
@@ -401,7 +393,7 @@ class DroppedStep:
 
 
 def find_steps_dropped_by_credit(algorithm: Algorithm, table: StepTable, credit: Credit) -> list[DroppedStep]:
-    """Every step that a filter drops which reads the credit, in the order of the filters and of the table."""
+    """Every step that is dropped by a filter which reads advantages, in the order of filters and table."""
     seen, earned = algorithm.estimator_table(table), credit.by_step()
     return [
         DroppedStep(
@@ -417,7 +409,7 @@ def find_steps_dropped_by_credit(algorithm: Algorithm, table: StepTable, credit:
 
 
 def find_filters_that_drop(algorithm: Algorithm, table: StepTable, credit: Credit, step: int) -> list[str]:
-    """The filters that drop one step, each in a few words; with none it trains."""
+    """The names of the filters that drop one step; if there are none, it trains."""
     seen, earned = algorithm.estimator_table(table), credit.by_step()
     bare = replace(table, filters=())
     reading = [part for part in algorithm.credit_filters if not part(seen, earned)[step]]

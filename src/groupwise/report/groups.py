@@ -1,7 +1,4 @@
-"""The groups of an update as reports show them: attempts and steps, each with its credit and whom it was compared with.
-
-`read_groups` reads them from a run's folder.
-"""
+"""The groups of an update for reports: rollouts and steps with advantages and groups. `read_groups` reads them."""
 
 from __future__ import annotations
 
@@ -32,97 +29,95 @@ from groupwise.training.run_reader import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedStep:
-    """One exchange with the environment, and what came of it."""
+    """One step of a rollout."""
 
     index: int
     observation: str
     action: str
     response: str
-    """What the model said, where that can be decoded; else empty."""
+    """The response as text; empty if it cannot be decoded."""
     flaw: str
-    """What was wrong with it: malformed, refused, or both; invalid, where the journal does not tell; else empty."""
+    """malformed, refused, both, or invalid (in journals that do not distinguish them); empty = valid."""
     cut: bool
     reward: float
     credit: float
-    """Its credit, as the journal holds it."""
+    """Its advantage in the journal."""
     compared: bool | None
-    """Whether anybody else was in its groups; None = not known here."""
+    """Whether other steps were in its groups; None = unknown."""
     company: tuple[ComparisonGroup, ...]
-    """Whom it was compared with, group by group; empty where that is not known here."""
+    """Its groups; empty = unknown."""
     own_rollout_only: bool | None = None
-    """Whether it was compared only with other steps of its own rollout; None = not known here."""
+    """Whether it was compared only with other steps of its own rollout; None = unknown."""
     added: float = 0.0
-    """How much of its reward comparing the attempts of the group added."""
+    """How much reward shaping added to its reward."""
     tokens: CreditedTokens | None = None
-    """The credit of its tokens, where it is not that of the step and derives again; else None."""
+    """The advantages of its tokens, if they have their own and these can be derived again."""
     channels: Mapping[str, float] = field(default_factory=dict)
-    """Its credit in each further channel that the loss reads, where that derives again."""
+    """Its advantages in further channels, if these can be derived again."""
 
     @property
     def has_credit(self) -> bool:
-        """Whether it has credit; where its tokens have their own, whether any that trains has."""
+        """Whether it, or one of its trained tokens, has an advantage other than 0."""
         return bool(self.credit) if self.tokens is None else bool(self.tokens.trained.any())
 
     @property
     def words_beyond_action(self) -> str:
-        """What the model said, where that is more than the action; else nothing."""
+        """The response, if it has more than the action."""
         return "" if self.response.lower() == self.action.lower() else self.response
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedAttempt:
-    """An attempt at a task."""
+    """A rollout of a task."""
 
     task: str
     attempt: int
     stop: str
     outcome: float
-    """Its outcome, or the sum of its rewards."""
+    """Its final score, or the sum of its rewards."""
     success: float | None
-    """1 = solved, 0 = not; None where the environment does not say."""
+    """1 = solved, 0 = not solved; None = unknown."""
     origin: str
     error: str | None
     steps: tuple[PlayedStep, ...]
     source: ParentAttempt | None = None
-    """The attempt it goes back to: the one that was recalled, or is shown in its prompt; None = it is new."""
+    """The rollout that it comes from, by replay or by its prompt; None = it is new."""
     set_aside_by: str = ""
-    """Who kept it out of all comparisons, and why; empty = nobody."""
+    """The part that left it out of all comparisons, and why; empty = none."""
     request_words: str = ""
-    """What the plan asked for it with, beside the task; empty = nothing that its origin does not say."""
+    """What the plan requested besides the task; empty = nothing more than its origin says."""
 
     @property
     def is_shaped(self) -> bool:
-        """Whether comparing the attempts of the group added to its rewards."""
         return any(step.added for step in self.steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedGroup:
-    """The attempts at one task of an update."""
+    """The rollouts of one task of an update."""
 
     task: str
     attempts: tuple[PlayedAttempt, ...]
     joined: tuple[PlayedAttempt, ...] = ()
-    """The attempts that joined it from elsewhere: past ones, and guided ones beside unguided ones."""
+    """Rollouts that joined it: replayed ones, and rollouts with a hint beside rollouts without one."""
     size_without: float | None = None
-    """Mean size of its steps' credit, had nothing joined it and nothing been added; None = as it is, or not known."""
+    """Mean absolute advantage without joined rollouts and reward shaping; None = nothing changes, or unknown."""
     set_aside: tuple[PlayedAttempt, ...] = ()
-    """The attempts that were played and took part in nothing."""
+    """Rollouts that were sampled but not used."""
     pairs: tuple[ExplainedPair, ...] | None = None
-    """The pairs of its attempts that the loss was handed; None where it reads none, or they do not derive again."""
+    """The pairs for the loss; None = the loss reads none, or they cannot be derived again."""
     details_missing: str = ""
-    """Why the credit of tokens and channels is not there although the algorithm gives some, in a sentence; or empty."""
+    """Why the advantages of tokens and channels are missing; empty = they are not missing."""
     underived: str = ""
-    """Why the update's credit does not derive again, and what is shown instead, in a sentence; empty = it does."""
+    """Why the update's advantages cannot be derived again; empty = they can."""
 
     @property
     def outcomes(self) -> list[float]:
-        """Outcome of each attempt that was sampled for it."""
         return [attempt.outcome for attempt in self.attempts]
 
     @property
     def spread(self) -> float:
-        """Standard deviation of the outcomes (population); exactly 0 where all are equal."""
+        """Population standard deviation of the final scores; exactly 0 if all are equal."""
         outcomes = self.outcomes
         if len(set(outcomes)) <= 1:
             return 0.0
@@ -131,46 +126,43 @@ class PlayedGroup:
 
     @property
     def steps(self) -> list[PlayedStep]:
-        """The steps of the attempts that were sampled for it."""
+        """The steps of its own rollouts."""
         return [step for attempt in self.attempts for step in attempt.steps]
 
     @property
     def num_compared(self) -> int | None:
-        """How many steps were compared; None = not known here."""
+        """Number of compared steps; None = unknown."""
         flags = [step.compared for step in self.steps]
         return None if None in flags else sum(map(bool, flags))
 
     @property
     def teaches(self) -> bool:
-        """Whether any step or token of it, or of what joined, has credit; where the loss reads pairs, has it any."""
+        """Whether it has a learning signal: a nonzero advantage, or a pair if the loss reads pairs."""
         if self.pairs is not None:
             return bool(self.pairs)
         return any(step.has_credit for attempt in self.members for step in attempt.steps)
 
     @property
     def members(self) -> tuple[PlayedAttempt, ...]:
-        """Everybody who took part."""
         return self.attempts + self.joined
 
     @property
     def credit_size(self) -> float:
-        """Mean size of its own steps' credit."""
+        """Mean absolute advantage of its own steps."""
         steps = self.steps
         return math.fsum(abs(step.credit) for step in steps) / max(len(steps), 1)
 
     def best(self) -> PlayedAttempt:
-        """The attempt of highest outcome; among equals the shortest, then the first."""
-        return min(
-            self.attempts or self.joined or self.set_aside,
-            key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt),
-        )
+        """The rollout with the highest final score; among equals the shortest, then the first."""
+        return self._rank()[0]
 
     def worst(self) -> PlayedAttempt:
-        """The attempt of lowest outcome; among equals the longest, then the last."""
-        return max(
-            self.attempts or self.joined or self.set_aside,
-            key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt),
-        )
+        """The rollout with the lowest final score; among equals the longest, then the last."""
+        return self._rank()[-1]
+
+    def _rank(self) -> list[PlayedAttempt]:
+        attempts = self.attempts or self.joined or self.set_aside
+        return sorted(attempts, key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt))
 
 
 def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttempt:
@@ -179,61 +171,55 @@ def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttemp
         if attempt.attempt == number:
             return attempt
     known = ", ".join(str(attempt.attempt) for attempt in attempts)
-    raise RecordError(f"{where}, task {group.task!r}: there is no attempt {number}; there are {known}")
+    raise RecordError(f"{where}, task {group.task!r}: there is no rollout {number}; there are {known}")
 
 
 def describe_underived(groups: Iterable[PlayedGroup]) -> str:
-    """What the groups of an update say where its credit does not derive again; empty = it does."""
     return next((group.underived for group in groups if group.underived), "")
 
 
 def describe_missing_details(groups: Iterable[PlayedGroup]) -> str:
-    """What the groups of an update say where the credit of tokens, channels or pairs do not derive again; or empty."""
     return next((group.details_missing for group in groups if group.details_missing), "")
 
 
 def describe_set_aside(group: PlayedGroup) -> str:
-    """Which attempts were set aside, and by whom; empty where none was."""
+    """Which rollouts were left out, and by which part."""
     numbers_by: dict[str, list[str]] = {}
     for attempt in group.set_aside:
         numbers_by.setdefault(attempt.set_aside_by, []).append(str(attempt.attempt))
     return "; ".join(
-        f"attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} set aside by {who}"
-        for who, numbers in numbers_by.items()
+        f"rollout{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} left out by {part}"
+        for part, numbers in numbers_by.items()
     )
 
 
 def describe_requests(group: PlayedGroup) -> list[str]:
-    """What the plan asked for attempts of a group with, a line for all that were asked for alike."""
+    """What the plan requested for the rollouts of a group, one line per request."""
     numbers_by: dict[str, list[str]] = {}
     for attempt in (*group.members, *group.set_aside):
         if attempt.request_words:
             numbers_by.setdefault(attempt.request_words, []).append(str(attempt.attempt))
     return [
-        f"attempt{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} {'were' if len(numbers) > 1 else 'was'} "
-        f"asked for: {words}"
+        f"rollout{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} requested: {words}"
         for words, numbers in numbers_by.items()
     ]
 
 
-# Reading the groups of an update from a run's folder: who joined, who was compared with whom, what the model said.
-
 _Identity = tuple[str, int, int]
-"""A step of an update: its task, attempt and index."""
+"""A step of an update: its task, rollout and index."""
 
 
 def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
-    """What was sampled for an update, by task; an error where the run has no such update."""
+    """Read the groups of an update from a run folder; an error if there is no such update."""
     records = list(folder.journal.trajectories(number))
     if not records and number not in folder.updates:
         known = folder.updates
-        words = f"its updates run from {known[0]} to {known[-1]}" if known else "it has made none yet"
+        words = f"its updates are {known[0]} to {known[-1]}" if known else "it has none yet"
         raise RecordError(f"{folder.path}: there is no update {number}; {words}")
     recalled, algorithm = read_recalled_attempts(folder.journal, number), folder.find_algorithm()
     states = folder.journal.states_before(number)
     derived = derive_credit(records, algorithm, recalled, states)
     details, missing = _index_details(derived)
-    # Who took part in no comparison was compared with nobody.
     alone = {"compared": False, "company": ()}
     unknown = {"compared": None, "company": ()} if isinstance(derived, UnderivableCredit) else alone
     decode, request_words = make_response_decoder(folder.path), folder.journal.request_words(number)
@@ -287,7 +273,7 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
 
 
 def find_underived(folder: RunFolder) -> dict[int, UnderivableCredit]:
-    """The updates whose credit does not derive again from the journal, and why; those without a step have none."""
+    """The updates whose advantages cannot be derived again, and why; updates without steps are left out."""
     algorithm = folder.find_algorithm()
     underived: dict[int, UnderivableCredit] = {}
     for number in folder.updates:
@@ -299,7 +285,7 @@ def find_underived(folder: RunFolder) -> dict[int, UnderivableCredit]:
 
 
 def _index_details(derived: DerivedCredit | UnderivableCredit) -> tuple[dict[_Identity, dict[str, Any]], str]:
-    """What derives again of each step beside its credit, as fields of a `PlayedStep`; and why not all of it does."""
+    """The derived fields of each `PlayedStep`, and why some are missing."""
     if isinstance(derived, UnderivableCredit):
         return {}, ""
     columns = {
@@ -319,7 +305,7 @@ def _index_details(derived: DerivedCredit | UnderivableCredit) -> tuple[dict[_Id
 
 
 def _read_pairs(derived: DerivedCredit) -> tuple[dict[str | int, tuple[ExplainedPair, ...]] | None, str]:
-    """The pairs that the loss was handed, by task; None where it reads none, or with why they do not derive again."""
+    """The pairs for the loss by task; None = it reads none, or with a reason, they cannot be derived again."""
     if derived.algorithm.pairing is None:
         return None, ""
     by_task: dict[str | int, tuple[ExplainedPair, ...]] = {}

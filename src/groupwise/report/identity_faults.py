@@ -1,6 +1,6 @@
-"""Faults of identity in recorded rollouts: what makes groups compare the wrong things, found before it costs a run.
+"""Checks of recorded rollouts: wrong ids, steps and states, with which groups would compare the wrong things.
 
-Each check reads one chunk of a file, which holds whole groups, and yields the rows of a fault and what was found there.
+Each check reads one chunk of a file with whole groups, and yields the rows of a fault and a description.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ CLOCK = re.compile(r"\d{4}-\d\d-\d\d|\d{1,2}:\d\d:\d\d")
 NUMBER = re.compile(r"\d+")
 
 Found = Iterator[tuple[Iterable[int], str]]
-"""Rows of a chunk, and what is wrong there."""
+"""Rows of a chunk, and the problem."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IdentityFault:
-    """Something wrong with what was recorded."""
+    """A problem in the file."""
 
     kind: str
-    """Which check found it."""
+    """The check that found it."""
     lines: tuple[int, ...]
-    """Where in the file."""
+    """Lines of the file."""
     found: str
-    """What was found there."""
+    """The problem in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +40,15 @@ class IdentityCheck:
 
     kind: str
     severity: Literal["error", "warning"]
-    """An error breaks credit; a warning is legal and likely wrong."""
+    """An error makes advantages wrong; a warning is allowed but probably wrong."""
     meaning: str
     """Why it matters and what to do."""
     find: FindFaults
-    """Looks for it in a chunk."""
 
 
 @dataclass(frozen=True, eq=False)
 class AttemptRows:
-    """A chunk's rows by group and attempt, the rows of an attempt by index."""
+    """A chunk's rows by group and rollout, sorted by step index."""
 
     rollouts: RolloutsChunk
     rows: dict[Any, dict[Any, list[int]]] = field(init=False)
@@ -66,11 +65,10 @@ class AttemptRows:
         object.__setattr__(self, "rows", rows)
 
     def column(self, name: str) -> Sequence[Any]:
-        """A column, or None in every row."""
         return self.rollouts.columns.get(name) or [None] * len(self.rollouts)
 
     def walk(self) -> Iterator[tuple[Any, Any, list[int]]]:
-        """Every attempt: its group, its id, its rows."""
+        """Group, id and rows of every rollout."""
         for task, attempts in self.rows.items():
             for attempt, rows in attempts.items():
                 yield task, attempt, rows
@@ -156,7 +154,6 @@ def _find_gaps_in_steps(attempts: AttemptRows) -> Found:
     "Step-level methods (GiGPO, HGPO) read rewards, which are all 0: put the outcome on the last step too.",
 )
 def _find_outcomes_without_rewards(attempts: AttemptRows) -> Found:
-    """Groups that record outcomes and no reward at all: methods that read returns see nothing but zeros."""
     outcome, reward = attempts.column("outcome"), attempts.column("reward")
     for task, by_attempt in attempts.rows.items():
         rows = [row for listed in by_attempt.values() for row in listed]
@@ -170,7 +167,6 @@ def _find_outcomes_without_rewards(attempts: AttemptRows) -> Found:
     "Padding copies inflate groups; if it is no copy, the sampler may be greedy or share its seed.",
 )
 def _find_copied_attempts(attempts: AttemptRows) -> Found:
-    """Attempts of a group that are equal row by row: copies made as padding, or sampling that does not sample."""
     state, action, reward = attempts.column("state"), attempts.column("action"), attempts.column("reward")
     outcome = attempts.column("outcome")
     for task, by_attempt in attempts.rows.items():
@@ -189,7 +185,7 @@ def _find_copied_attempts(attempts: AttemptRows) -> Found:
     "A counter or clock in the state keeps equal states apart: strip it from the state key.",
 )
 def _find_counters_in_states(attempts: AttemptRows) -> Found:
-    """Text states that would meet if their numbers were left out, and do not meet as they are."""
+    """Text states that would be equal without their numbers."""
     state, index = attempts.column("state"), attempts.column("index")
     for task, by_attempt in attempts.rows.items():
         rows = [row for listed in by_attempt.values() for row in listed if isinstance(state[row], str)]
@@ -242,7 +238,6 @@ class FaultTally:
     examples: dict[str, list[IdentityFault]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, rollouts: RolloutsChunk) -> None:
-        """Run every check over one chunk."""
         attempts = AttemptRows(rollouts)
         for check in CHECKS:
             for rows, found in check.find(attempts):
@@ -253,5 +248,4 @@ class FaultTally:
 
     @property
     def has_errors(self) -> bool:
-        """Whether anything was found that breaks credit."""
         return any(self.counts[check.kind] for check in CHECKS if check.severity == "error")

@@ -1,6 +1,6 @@
-"""Markup by construction: text is escaped unless it is markup already, so nothing recorded can become a tag.
+"""HTML: text is escaped unless it is `Html`, so recorded text can never become a tag.
 
-Pages are templates of jinja2 in `templates/`; drawings are made of `tag`.
+Pages are jinja2 templates in `templates/`; drawings are made of `tag`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Html(str):
     __slots__ = ()
 
     def __html__(self) -> str:
-        """What templates ask markup for."""
+        """Tell jinja2 that this is markup."""
         return self
 
 
@@ -38,7 +38,7 @@ Content = str | Iterable["str | Html"] | None
 
 
 def tag(name: str, /, *content: Content, **attributes: str | float | bool | None) -> Html:
-    """An element. Attributes are named as in Python (`class_`, `aria_label`); None and False leave one out.
+    """An element. Attributes have Python names (`class_`, `aria_label`); None and False omit them.
 
     >>> tag("p", "1 < 2", tag("b", "yes"), class_="note")
     '<p class="note">1 &lt; 2<b>yes</b></p>'
@@ -51,12 +51,12 @@ def tag(name: str, /, *content: Content, **attributes: str | float | bool | None
 
 
 def join(*content: Content) -> Html:
-    """Pieces one after another, those that are not markup escaped."""
+    """Join pieces; text is escaped."""
     return Html("".join(_escape(piece) if isinstance(piece, str | None) else join(*piece) for piece in content))
 
 
 def cut_text(value: str, max_characters: int) -> Html:
-    """A text of whatever length, cut where it is too long, with the number of characters left out."""
+    """A text, cut if it is too long, with the number of characters left out."""
     cut = len(value) - max_characters
     if cut <= 0:
         return _escape(value)
@@ -64,7 +64,7 @@ def cut_text(value: str, max_characters: int) -> Html:
 
 
 def render(template: str, **values: Any) -> Html:
-    """A template of this package, filled in; whatever is put into it is escaped unless it is markup."""
+    """Render a template of this package; values are escaped unless they are markup."""
     return Html(_open_templates().get_template(template).render(values))
 
 
@@ -79,25 +79,20 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": number_format.format_seconds,
     "signed": number_format.format_signed,
 }
-"""What templates write numbers and texts with."""
+"""Filters of the templates."""
 
 
 @cache
 def _open_templates() -> Environment:
-    from jinja2 import Environment, FunctionLoader, StrictUndefined  # commands that write no page do not wait for it
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # slow; only pages need it
 
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(_read_template), finalize=_escape
-    )
+    def read(name: str) -> str:  # without line breaks and indentation, a page is half as large
+        return re.sub(r"\n\s*", "", resources.files(PACKAGE).joinpath("templates", name).read_text(encoding="utf-8"))
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, loader=FunctionLoader(read), finalize=_escape)
     environment.filters |= FILTERS
     environment.globals["no_number"] = number_format.NO_NUMBER
     return environment
-
-
-def _read_template(name: str) -> str:
-    """A template without its line breaks and indentation: a page of many small pieces is half as large."""
-    text = resources.files(PACKAGE).joinpath("templates", name).read_text(encoding="utf-8")
-    return re.sub(r"\n\s*", "", text)
 
 
 def _render_attribute(key: str, value: str | float | bool | None) -> str:
@@ -113,5 +108,5 @@ def _render_attribute(key: str, value: str | float | bool | None) -> str:
 def _escape(value: Any) -> Html:
     if hasattr(value, "__html__"):
         return Html(value.__html__())
-    # No control character is one of HTML, and a mark of direction would show a text in another order than it has.
+    # HTML has no control characters, and a direction mark would change the order of a text.
     return Html("" if value is None else escape(escape_controls(redact(str(value)))))

@@ -1,4 +1,4 @@
-"""Numbers as people read them: shares in per cent, signs that show, times in the unit that fits."""
+"""Number formats: percentages, signed numbers, times in a suitable unit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ THIN_SPACE = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 INTERVAL_LEVEL = f"95{THIN_SPACE}%"
-"""How sure the intervals are."""
+"""The level of the intervals."""
 NO_NUMBER = "\N{EN DASH}"
-"""What stands where there is no number."""
+"""Printed in place of a missing number."""
 
 
 def format_percent(share: float | None, decimals: int = 1) -> str:
-    """A share in per cent.
+    """A fraction in percent.
 
     >>> format_percent(0.385)
     '38.5\\u202f%'
@@ -24,12 +24,11 @@ def format_percent(share: float | None, decimals: int = 1) -> str:
 
 
 def format_score(value: float | None, is_share: bool) -> str:
-    """A score: a share in per cent, else an outcome."""
     return format_percent(value) if is_share else format_compact(value)
 
 
 def format_bounds(bounds: tuple[float, float], is_share: bool) -> str:
-    """The bounds of an interval; of a share without the sign of per cent."""
+    """The bounds of an interval; without a percent sign."""
     return " to ".join(format_number(100 * bound, 1) if is_share else format_compact(bound) for bound in bounds)
 
 
@@ -43,7 +42,6 @@ def format_interval(value: float, bounds: tuple[float, float], is_share: bool) -
 
 
 def shorten_hash(whole: str) -> str:
-    """A hash, as much of it as tells panels apart."""
     return whole[:12]
 
 
@@ -52,7 +50,7 @@ def format_points(change: float) -> str:
 
 
 def format_number(value: float | None, decimals: int) -> str:
-    """A number with so many decimals; no minus before a zero."""
+    """A number with fixed decimals, without a minus before zero."""
     if not _is_finite(value):
         return NO_NUMBER
     text = f"{abs(value):,.{decimals}f}"
@@ -86,7 +84,7 @@ def format_compact(value: float | None) -> str:
 
 
 def format_seconds(value: float | None) -> str:
-    """A time in the unit that fits.
+    """A time in a suitable unit.
 
     >>> format_seconds(0.25), format_seconds(75), format_seconds(7300)
     ('0.25\\u202fs', '1\\u202fmin 15\\u202fs', '2\\u202fh 1\\u202fmin')

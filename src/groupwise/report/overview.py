@@ -1,4 +1,4 @@
-"""A run update by update: its main numbers, and what its groups were like."""
+"""The main numbers of a run's updates and groups, and its evaluations."""
 
 from __future__ import annotations
 
@@ -10,41 +10,40 @@ from groupwise.training.evaluation.summary import RunVerdict, make_verdict
 from groupwise.training.run_reader import RunFolder
 
 MAX_NUMBERS = 8
-"""How many updates a sentence lists."""
+"""Updates that a sentence lists."""
 PENALTIES_ALONE = "credit/penalties_alone"
 STAGES = "seconds/"
-"""What the names of the stages' times begin with."""
+"""Prefix of the metrics with the stages' times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateLine:
-    """The main numbers of an update; None where it has none."""
+    """The main numbers of an update; None = unknown."""
 
     number: int
     success: float | None
-    """Share of its attempts that solved their task; None also where the environment does not say."""
+    """Fraction of solved rollouts."""
     returned: float | None
-    """Mean return of an attempt."""
+    """Mean return per rollout."""
     steps: float | None
-    """Mean steps of an attempt."""
+    """Mean steps per rollout."""
     compared: float | None
-    """Share of steps that were compared with somebody."""
+    """Fraction of compared steps."""
     rescued: float | None
-    """Share of groups that teach only by what was done for them."""
+    """Fraction of rescued groups."""
     loss: float | None
-    """What was minimised."""
     seconds: float | None
-    """Time it took, all stages."""
+    """Time of all stages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupCounts:
-    """The groups of an update, counted."""
+    """Counts of an update's groups."""
 
     number: int
     groups: int
     equal: int
-    """Groups of several attempts whose outcomes are all equal."""
+    """Zero-variance groups with several rollouts."""
     attempts: int
 
     @property
@@ -80,17 +79,15 @@ def read_update_lines(folder: RunFolder) -> list[UpdateLine]:
 
 
 def rests_on_penalties(metrics: Mapping[str, float]) -> bool:
-    """Whether the credit of an update, by its metrics, comes from penalties alone."""
     return metrics.get(PENALTIES_ALONE) == 1.0
 
 
 def find_penalised_updates(folder: RunFolder) -> list[int]:
-    """The updates whose credit comes from penalties alone; none in a run that was written before that was measured."""
     return [number for number, value in folder.metrics.get(PENALTIES_ALONE, {}).items() if value == 1.0]
 
 
 def describe_penalties(numbers: Sequence[int], updates: int) -> str:
-    """What is to be said of a run with so many updates, some of which rest on penalties alone; nothing where none do.
+    """A warning if the advantages of some of a run's updates come from penalties alone.
 
     >>> describe_penalties([3, 5], 40).partition(":")[0]
     'In 2 of 40 updates (3, 5) credit comes from penalties alone'
@@ -100,22 +97,21 @@ def describe_penalties(numbers: Sequence[int], updates: int) -> str:
     listed = ", ".join(map(str, numbers[:MAX_NUMBERS])) + (", …" if len(numbers) > MAX_NUMBERS else "")
     where = "In every update" if len(numbers) == updates else f"In {len(numbers)} of {updates} updates ({listed})"
     return (
-        f"{where} credit comes from penalties alone: nobody earned anything, and only what malformed or refused "
-        "actions or lengths cost tells attempts apart. Take easier tasks, begin with a warm start, or set the "
-        "penalties to 0."
+        f"{where} credit comes from penalties alone: no rollout got a reward, and only penalties on invalid actions "
+        "or lengths differ. Use easier tasks or a warm start, or set the penalties to 0."
     )
 
 
 def describe_lag(folder: RunFolder) -> str:
-    """What is to be said of a run that played while it learnt; nothing of one that did not."""
+    """How an asynchronous run sampled; empty for a synchronous one."""
     lag = folder.setting("rollout.lag")
     if lag == 1:
-        return "one update ahead: each but the first learns from what the version before the learner's sampled"
+        return "one update ahead (one-step off-policy)"
     if lag != "free":
         return ""
     return (
-        f"free, at most {folder.setting('rollout.max_age')} versions behind: attempts went on while weights were "
-        "handed over, so that neither a second run nor a resumed one comes to the same numbers"
+        f"fully asynchronously, at most {folder.setting('rollout.max_age')} versions behind: rollouts continue during "
+        "weight syncs, so a repeated or resumed run has other numbers"
     )
 
 
@@ -124,7 +120,7 @@ def has_success(folder: RunFolder) -> bool:
 
 
 def count_groups(folder: RunFolder) -> list[GroupCounts]:
-    """What the groups of every update were like, without the attempts that had guidance."""
+    """Counts of every update's groups, without rollouts that had a hint."""
     outcomes: dict[int, dict[str, list[float]]] = {}
     for attempt in (attempt for attempt in folder.attempts if attempt["origin"] == Origin.FRESH):
         outcomes.setdefault(attempt["number"], {}).setdefault(attempt["task"], []).append(attempt["outcome"])
@@ -149,11 +145,11 @@ def sum_stage_seconds(folder: RunFolder) -> dict[str, float]:
     return dict(sorted(stages.items(), key=lambda stage: -stage[1]))
 
 
-# The verdicts on a run, from the evaluations in its journal; and success while sampling, where there are none.
+# The results of a run's evaluations.
 
 
 def find_verdict(folder: RunFolder) -> RunVerdict | None:
-    """How the run did on the panel that its settings name, or on the one most often played; None = never evaluated."""
+    """The result on the task set of the run's settings, else on the most evaluated one; None = never evaluated."""
     rows = folder.journal.evaluations()
     numbers: dict[str, set[int]] = {}
     for row in rows:
@@ -166,12 +162,12 @@ def find_verdict(folder: RunFolder) -> RunVerdict | None:
 
 
 def list_verdicts(folder: RunFolder) -> list[RunVerdict]:
-    """How the run did on every panel it was evaluated on, by name."""
+    """The results on every evaluated task set, by name."""
     rows = folder.journal.evaluations()
     return [make_verdict(rows, split) for split in sorted({row.split for row in rows})]
 
 
 def find_sampling_success(folder: RunFolder) -> tuple[float, float] | None:
-    """Success while sampling, at the first and the last update that has it; what there is without an evaluation."""
+    """Success of the training rollouts at the first and the last update; for runs without an evaluation."""
     shares = [line.success for line in read_update_lines(folder) if line.success is not None]
     return (shares[0], shares[-1]) if shares else None

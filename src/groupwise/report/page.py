@@ -1,9 +1,9 @@
-"""The page of a run: everything about it in one file that opens anywhere."""
+"""The page of a run, in one HTML file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -88,19 +88,19 @@ NAMES = {
     "time": "Time",
     "groups": "Groups",
     "rescued": "Rescued groups",
-    "attempts": "Attempts",
+    "attempts": "Rollouts",
     "settings": "Settings",
 }
-"""What the sections are called in the list at the top."""
+"""Names of the sections, in the list at the top."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
 MAX_FIELDS = 3
-"""How many fields of a part the headline names."""
+"""Fields of a part in the headline."""
 MAX_SETTING = 60
-"""Characters of a setting's value that are shown."""
+"""Printed characters of a setting's value."""
 
 
 def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
-    """The report of a run as HTML; the same folder gives the same bytes. `note` is what `method` leaves to be said."""
+    """The report of a run as HTML; the same folder gives the same bytes. `note` is printed after the method."""
     verdict = find_verdict(folder)
     last = read_groups(folder, folder.updates[-1]) if folder.updates else []
     first = read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
@@ -118,7 +118,12 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
     kept = {"before": verdict.before, "after": verdict.after} if verdict else {}
     scores = [(name, score) for name, score in kept.items() if score is not None]
     plot = draw_intervals(scores, is_share=is_share) if scores else None
-    styles = ["page.css", "details.css"] if has_details([*first, *last]) else ["page.css"]
+    has_details = any(  # token credit, channels or pairs
+        group.pairs is not None
+        or any(step.tokens is not None or step.channels for attempt in group.members for step in attempt.steps)
+        for group in (*first, *last)
+    )
+    styles = ["page.css", "details.css"] if has_details else ["page.css"]
     return render(
         "run.html.j2",
         **content,
@@ -142,15 +147,14 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
 
 
 def write_page(path: Path, text: str) -> int:
-    """Write a page, whole or not at all. Returns its bytes."""
-    content = text.encode("utf-8", errors="replace")  # half a surrogate pair is no UTF-8
+    """Write a page atomically. Returns its size in bytes."""
+    content = text.encode("utf-8", errors="replace")  # a lone surrogate is not valid UTF-8
     with write_atomic(path, advice="choose another file with --out") as draft:
         draft.write_bytes(content)
     return len(content)
 
 
 def read_styles(names: Sequence[str]) -> Html:
-    """Style sheets of this package, one after another."""
     return Html("".join(resources.files(PACKAGE).joinpath(name).read_text(encoding="utf-8") for name in names))
 
 
@@ -166,8 +170,8 @@ def _list_facts(folder: RunFolder, method: str, note: str) -> dict[str, str]:
         **({"panels": panels} if panels else {}),
         "model": describe_part(folder.setting("model")),
         "seed": NO_NUMBER if seed is None else str(seed),
-        "updates": f"{updates}, each of {tasks} tasks {TIMES} {tries} attempts" if tasks and tries else updates,
-        **({"attempts played": lag} if lag else {}),
+        "updates": f"{updates}, each of {tasks} tasks {TIMES} {tries} rollouts" if tasks and tries else updates,
+        **({"rollouts sampled": lag} if lag else {}),
         "time": format_seconds(sum(sum_stage_seconds(folder).values()) or None),
     }
 
@@ -175,17 +179,17 @@ def _list_facts(folder: RunFolder, method: str, note: str) -> dict[str, str]:
 def write_verdict_sentence(verdict: RunVerdict) -> str:
     before, after = verdict.before, verdict.after
     what = "Success" if verdict.measure == "success" else "Mean outcome"
-    panel = f"{format_count(after.tasks, 'task')} of the {verdict.split} panel"
-    tries = "" if after.attempts == after.tasks else f" ({format_count(after.attempts, 'attempt')})"
+    panel = f"{format_count(after.tasks, 'task')} of the {verdict.split} set"
+    tries = "" if after.attempts == after.tasks else f" ({format_count(after.attempts, 'rollout')})"
     if before is None:
-        return f"{what} on {panel}{tries}, {describe_when(after)}. There is no second evaluation to compare it with."
+        return f"{what} on {panel}{tries}, {describe_when(after)}. There is no other evaluation to compare with."
     if not verdict.is_one_panel:
         evaluations = f"{describe_when(before)} and {describe_when(after)}"
-        return f"{what} {evaluations}, on different tasks: the two cannot be compared."
+        return f"{what} {evaluations}, on different tasks, so they cannot be compared."
     change = after.value - before.value
     moved = "did not change" if not change else "rose" if change > 0 else "fell"
     far = f" by {format_number(100 * abs(change), 1)} points" if verdict.measure == "success" and change else ""
-    clear = "lie apart" if verdict.is_clear else "overlap, so this may be chance"
+    clear = "do not overlap" if verdict.is_clear else "overlap, so this may be chance"
     return f"{what} on {panel}{tries} {moved}{far}; the {INTERVAL_LEVEL} intervals {clear}."
 
 
@@ -238,7 +242,7 @@ def _list_events(folder: RunFolder) -> list[tuple[int, str, str, str]]:
 
 
 def describe_part(part: Any) -> str:
-    """A part in a few words: its kind and its first plain fields.
+    """The kind of a part and its first plain fields.
 
     >>> describe_part({"kind": "tiny", "hidden": 128, "layers": 3})
     'tiny (hidden\\xa0128, layers\\xa03)'
@@ -254,7 +258,7 @@ def describe_part(part: Any) -> str:
 
 
 def name_kind(part: Any) -> str:
-    """The kind of a part, without the module of one from elsewhere."""
+    """The kind of a part; for an outside part without its module."""
     kind = part.get("kind", "") if isinstance(part, Mapping) else ""
     return str(kind).rpartition(":")[2]
 
@@ -272,25 +276,25 @@ MAIN_CURVES = {
     "learner/grad_norm": "Gradient",
     "loss/kl_to_reference": "KL to the reference",
 }
-"""The metrics that have a curve of their own, where the run has them, and what they are called."""
+"""Metrics with a curve, and their titles."""
 RESCUE_CURVES = {
-    "rollout/zero_spread": "Tasks without spread",
-    "replay/recalled": "Recalled attempts",
-    "replay/age": "Age of what was recalled",
-    "replay/log_ratio": "Distance of what was recalled",
-    "guidance/groups": "Groups with guidance",
-    "guidance/success": "Success with guidance",
+    "rollout/zero_spread": "Zero-variance tasks",
+    "replay/recalled": "Replayed rollouts",
+    "replay/age": "Staleness of replayed rollouts",
+    "replay/log_ratio": "Log-ratio of replayed rollouts",
+    "guidance/groups": "Groups with a hint",
+    "guidance/success": "Success with a hint",
     "shaping/groups": "Shaped groups",
 }
 """The same in the section on rescued groups."""
 NUM_TASKS = 3
-"""Tasks shown of an update."""
+"""Tasks per update that are shown."""
 MAX_RESCUES = 12
-"""How many rescued groups are listed."""
+"""Listed rescued groups."""
 
 
 def show_learning(folder: RunFolder, verdict: RunVerdict | None) -> dict[str, Any] | None:
-    """The curves that say how learning went; all further metrics in a table: first, last, lowest, highest."""
+    """The main curves, and a table of all metrics."""
     cards = [
         draw_metric_card(folder, name, title, verdict)
         for name, title in MAIN_CURVES.items()
@@ -298,7 +302,7 @@ def show_learning(folder: RunFolder, verdict: RunVerdict | None) -> dict[str, An
     ]
     if not cards:
         return None
-    lead = "Measured on the attempts that each update was made from, sampled from the tasks of training."
+    lead = "Measured on the training rollouts of each update."
     if verdict is not None and verdict.measure == "success" and "rollout/success" in folder.metrics:
         lead += f" Open dots are evaluations with their {INTERVAL_LEVEL} intervals."
     rows = []
@@ -314,12 +318,12 @@ def show_time(folder: RunFolder) -> dict[str, Any] | None:
     whole = sum(stages.values())
     if not whole:
         return None
-    lead = f"{format_seconds(whole)} over {format_count(len(folder.updates), 'update')}, evaluations not counted."
+    lead = f"{format_seconds(whole)} over {format_count(len(folder.updates), 'update')}, without evaluations."
     return {"lead": lead, "stages": stages, "whole": whole, "bar": draw_stacked_bar(stages)}
 
 
 def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> dict[str, Any] | None:
-    """What the groups were like over the updates, and how the credit of the last one is distributed."""
+    """The groups over the updates, and a histogram of the last update's advantages."""
     counts = count_groups(folder)
     if not counts:
         return None
@@ -327,11 +331,11 @@ def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[Pl
     own = sorted(folder.metrics.get("credit/own_rollout_only", {}).items())
     shares = {
         "Groups without spread": (
-            "Share of tasks whose attempts all had the same outcome: between them there is nothing to choose.",
+            "Fraction of tasks whose rollouts all have the same final score, so no learning signal.",
             [(count.number, count.equal_share) for count in counts],
         ),
         "Steps compared": (
-            "Share of steps that stood in a group with somebody else.",
+            "Fraction of steps with other steps in their group.",
             sorted(folder.metrics.get("credit/compared", {}).items()),
         ),
         "Compared with their own rollout only": (
@@ -345,12 +349,12 @@ def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[Pl
         if points
     ]
     sizes = [(count.number, count.mean_size) for count in counts]
-    lead = "Credit comes from comparing attempts at one task. Where they do not differ, nothing is learnt."
+    lead = "Advantages come from comparing rollouts of one task. If they do not differ, there is no learning signal."
     if len({size for _, size in sizes}) == 1:
-        lead += f" Every group has {format_compact(sizes[0][1])} attempts."
+        lead += f" Every group has {format_compact(sizes[0][1])} rollouts."
     else:
-        meaning = "Mean attempts at a task that were compared with one another."
-        cards.append(draw_curve_card(Curve(span=span, title="Attempts of a group", meaning=meaning, points=sizes)))
+        meaning = "Mean number of rollouts per group."
+        cards.append(draw_curve_card(Curve(span=span, title="Group size", meaning=meaning, points=sizes)))
     if any(group.steps for group in last):
         cards.append(_draw_credit_card(folder, last))
     return {"lead": lead, "cards": cards}
@@ -363,11 +367,11 @@ def _draw_credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
     compared, own = [step.compared for step in steps], [step.own_rollout_only for step in steps if step.compared]
     lonely = ""
     if None not in compared:
-        lonely += f"; {format_percent(1 - sum(map(bool, compared)) / len(compared))} compared with nobody"
+        lonely += f"; {format_percent(1 - sum(map(bool, compared)) / len(compared))} not compared"
     if own and None not in own:
         lonely += f"; {format_percent(sum(map(bool, own)) / len(own))} of the others only with their own rollout"
     meanings = [
-        f"Share of the steps of update {folder.updates[-1]} by their credit. "
+        f"Fraction of the steps of update {folder.updates[-1]} by their credit. "
         f"Mean size {format_compact(size)}; exactly 0: {format_percent(silent)}{lonely}."
     ]
     meanings += [f"{underived}."] if (underived := describe_underived(last)) else []
@@ -377,7 +381,7 @@ def _draw_credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
 
 
 def show_rescued(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> dict[str, Any] | None:
-    """What became of the groups that would have taught nothing; None where nothing was done for any."""
+    """Groups with a learning signal by replay, reward shaping or hints; None if there are none."""
     if not has_rescues(folder):
         return None
     cards = []
@@ -389,8 +393,8 @@ def show_rescued(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[P
             "without": {number: 1 - signal[number] for number in numbers},
         }
         meaning = (
-            "Share of groups by where their credit comes from. Groups with guidance are counted too: where their "
-            "attempts differ, they have signal by themselves."
+            "Fraction of groups by the source of their learning signal. Groups with a hint are included: if their "
+            "rollouts differ, they have a signal by themselves."
         )
         cards.append(draw_bands_card("Groups with signal", meaning, shares, find_update_span(folder, verdict)))
     cards += [
@@ -411,7 +415,7 @@ def show_rescued(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[P
 def show_attempts(
     folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[PlayedGroup]
 ) -> dict[str, Any] | None:
-    """The best and the worst attempt at a few tasks of the first and of the last update."""
+    """The best and the worst rollout of a few tasks of the first and the last update."""
     updates = [(folder.updates[0], first), (folder.updates[-1], last)] if folder.updates else []
     chosen = {number: choose_instructive(groups) for number, groups in updates if groups}
     shown = [group for groups in chosen.values() for group in groups]
@@ -419,9 +423,13 @@ def show_attempts(
     if not steps:
         return None
     shades = TokenShades(TokenTexts(folder.path), shown)
+    channels: dict[str, float] = {}
+    for step in (step for group in shown for attempt in group.members for step in attempt.steps):
+        for name, credit in step.channels.items():
+            channels[name] = max(channels.get(name, 0.0), abs(credit))
     scales = Scales(
         reach=find_usual_reach([step.credit for step in steps]),
-        channels=find_channel_reaches(shown),
+        channels=channels,
         shades=shades if shades.has_tokens else None,
     )
     goals = GoalLookup(folder.find_env())
@@ -435,11 +443,11 @@ def show_attempts(
         for number, groups in chosen.items()
     }
     lead = (
-        "The best and the worst attempt at a few tasks. The bar of a step is its credit: "
-        "blue and to the right makes what was done likelier, orange and to the left less likely."
+        "The best and the worst rollout of a few tasks. The bar of a step is its credit: "
+        "blue (right) makes the action more likely, orange (left) less likely."
     )
     if any(group.pairs is not None for group in shown):
-        lead += " The loss reads pairs of attempts, which stand below each task."
+        lead += " The loss reads pairs of rollouts; they are listed below each task."
     missing = [
         describe(groups) for groups in chosen.values() for describe in (describe_underived, describe_missing_details)
     ]
@@ -448,25 +456,24 @@ def show_attempts(
 
 
 def choose_instructive(groups: Sequence[PlayedGroup]) -> list[PlayedGroup]:
-    """A few groups to look at: those whose outcomes differ most, then those with credit."""
+    """A few groups to show: those with the largest standard deviation, then those with a learning signal."""
     attempted = [group for group in groups if group.attempts]
     return sorted(attempted, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
 
 
 def find_update_span(folder: RunFolder, verdict: RunVerdict | None) -> tuple[int, int]:
-    """The first and the last update that any curve shows, so that all of them lie alike."""
+    """The first and the last update of any curve: all curves have one axis."""
     numbers = folder.updates + [score.number for score in (verdict.scores if verdict else ())]
     return min(numbers), max(numbers)
 
 
 def find_usual_reach(credits: Sequence[float]) -> float:
-    """The size that all but the largest twentieth of the credits stay below: what a full bar stands for."""
+    """The 95 % quantile of the absolute advantages: the value of a full bar."""
     sizes = sorted(abs(credit) for credit in credits if math.isfinite(credit))
     return sizes[math.ceil(0.95 * len(sizes)) - 1] or sizes[-1] if sizes else 0.0
 
 
 def draw_metric_card(folder: RunFolder, name: str, title: str, verdict: RunVerdict | None) -> Html:
-    """A metric as a curve, with the evaluations where it is success."""
     metric = find_metric(name)
     has_scores = name == "rollout/success" and verdict is not None and verdict.measure == "success"
     return draw_curve_card(
@@ -481,23 +488,23 @@ def draw_metric_card(folder: RunFolder, name: str, title: str, verdict: RunVerdi
     )
 
 
-# An attempt as a dialogue: what was shown, what was done, the credit of each step, and of tokens where they have some.
+# A rollout as a dialogue, with the advantages of steps and tokens.
 
 MAX_CHARACTERS = 600
-"""How much of a text is shown."""
+"""Shown characters of a text."""
 MAX_STEPS = 60
-"""How many steps of an attempt are shown: the first and the last of them."""
+"""Shown steps of a rollout, the first and the last of them."""
 MAX_TOKENS = 240
-"""Tokens of a response that are shown: the first and the last of them."""
+"""Shown tokens of a response, the first and the last of them."""
 MAX_TOKENS_OF_ATTEMPT = 2400
-"""Tokens of an attempt that are shaded; responses after them are shown without shades, so that a page stays small."""
+"""Shaded tokens of a rollout. Later responses have no shades, to keep the page small."""
 MAX_PAIRS = 12
-"""Pairs of a group that are listed; more are counted."""
+"""Listed pairs of a group; more are counted."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Scales:
-    """What full bars stand for, of the credit of steps and of each further channel, and what shades tokens."""
+    """The advantages of full bars, for steps and for each further channel, and the shades of tokens."""
 
     reach: float
     channels: dict[str, float] = field(default_factory=dict)
@@ -505,21 +512,19 @@ class Scales:
 
 
 class TokenShades:
-    """Shades the responses that a page shows; the strongest shade is the largest credit among them."""
+    """Shades the responses of a page; the strongest shade is the largest absolute advantage among them."""
 
     kinds = tuple(f"m{-shade}" if shade < 0 else f"p{shade}" for shade in range(-NUM_SHADES, NUM_SHADES + 1))
-    """The classes of shades: m5 to m1 for blame, p0 for neither, p1 to p5 for praise."""
+    """CSS classes: m5 to m1 for negative advantages, p0 for 0, p1 to p5 for positive ones."""
 
     def __init__(self, texts: TokenTexts, groups: Sequence[PlayedGroup]) -> None:
         self._texts = texts
         shown = [step.tokens for group in groups for attempt in (group.best(), group.worst()) for step in attempt.steps]
         self.reach = find_reach(tokens for tokens in shown if tokens is not None)
-        """The largest credit of a token."""
         self.has_tokens = any(tokens is not None for tokens in shown)
-        """Whether any response is shaded."""
 
     def choose_steps(self, steps: Sequence[PlayedStep]) -> set[int]:
-        """The indices of an attempt's steps that are shaded: from the first on, until their tokens are too many."""
+        """The indices of a rollout's shaded steps: the first ones, up to the limit of tokens."""
         chosen, shown = set(), 0
         for step in steps:
             shown += 0 if step.tokens is None else min(len(step.tokens.ids), MAX_TOKENS)
@@ -529,7 +534,7 @@ class TokenShades:
         return chosen
 
     def list_pieces(self, tokens: CreditedTokens) -> Iterator[tuple[str, str, str]]:
-        """The pieces of a response that are shaded alike: their class, what is to be said of them, and their text."""
+        """The pieces of a response with equal shades: class, tooltip and text."""
         num, half, texts = len(tokens.ids), MAX_TOKENS // 2, self._texts.cut(tokens.ids)
         parts = [(0, None)] if num <= MAX_TOKENS else [(0, half), (num - half, None)]
         for first, end in parts:
@@ -543,7 +548,7 @@ class TokenShades:
 
 
 def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: bool = False) -> Html:
-    """A task with its attempts at a glance, the best and the worst of them in full, and the pairs of the group."""
+    """A task: an overview of its rollouts, the best and the worst in full, and the pairs."""
     best, worst = group.best(), group.worst()
     chosen = [("best", best)] if best is worst else [("best", best), ("worst", worst)]
     attempts = []
@@ -556,7 +561,7 @@ def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: 
     dots = [
         (
             bool(attempt.success) if attempt.success is not None else attempt.outcome == high,
-            f"attempt {attempt.attempt}: outcome {format_compact(attempt.outcome)}",
+            f"rollout {attempt.attempt}: outcome {format_compact(attempt.outcome)}",
         )
         for attempt in group.attempts
     ]
@@ -585,9 +590,9 @@ def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: 
 def _describe_group(group: PlayedGroup) -> str:
     judged = [attempt for attempt in group.attempts if attempt.success is not None]
     solved = sum(bool(attempt.success) for attempt in judged)
-    words = f"{solved} of {len(judged)} attempts solved it" if judged else format_count(len(group.attempts), "attempt")
+    words = f"{solved} of {len(judged)} rollouts solved it" if judged else format_count(len(group.attempts), "rollout")
     if not group.teaches:
-        words += "; no step of them has credit" if group.pairs is None else "; they make no pair"
+        words += "; no step has credit" if group.pairs is None else "; no pair"
     rescue = rescue_of(group)
     if rescue is not None:
         done = {
@@ -603,22 +608,5 @@ def _describe_attempt(attempt: PlayedAttempt) -> str:
     outcome = "" if attempt.success is not None else f"outcome {format_compact(attempt.outcome)}"
     stop = "" if attempt.stop == "terminated" else attempt.stop
     end = stop if attempt.origin == "fresh" else f"{attempt.origin} {stop}".strip()
-    words = [f"attempt {attempt.attempt}", format_count(len(attempt.steps), "step"), outcome, end]
+    words = [f"rollout {attempt.attempt}", format_count(len(attempt.steps), "step"), outcome, end]
     return " · ".join(filter(None, words))
-
-
-def find_channel_reaches(groups: Iterable[PlayedGroup]) -> dict[str, float]:
-    reaches: dict[str, float] = {}
-    for step in (step for group in groups for attempt in group.members for step in attempt.steps):
-        for name, credit in step.channels.items():
-            reaches[name] = max(reaches.get(name, 0.0), abs(credit))
-    return reaches
-
-
-def has_details(groups: Iterable[PlayedGroup]) -> bool:
-    """Whether any group has token credit, channels or pairs to show."""
-    return any(
-        group.pairs is not None
-        or any(step.tokens is not None or step.channels for attempt in group.members for step in attempt.steps)
-        for group in groups
-    )

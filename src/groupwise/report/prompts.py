@@ -1,8 +1,8 @@
-"""What a model saw at a step of a run: the recorded prompt, token by token, with where each token comes from.
+"""The recorded prompt of a step, with the origin of each token.
 
-The journal holds the prompt's ids, and of each step what was shown and answered. These texts are found again in the
-prompt, from its end: the present observation, then past steps as far as the run's memory shows them; at its beginning
-the system prompt, the instruction and the goal. All else is the template's, lists of possible actions too.
+The journal has the prompt's ids, and the observation and response of each step. These texts are searched in the
+prompt: from its end the current observation, then the past steps that the history shows; from its beginning the
+system prompt, the instruction and the goal. Everything else is template, also lists of possible actions.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ from groupwise.training.run_reader import RunFolder
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedPrompt:
-    """A prompt and the response to it, as the journal has them, and what each token says."""
+    """A recorded prompt and its response, with the text of each token."""
 
     prompt_ids: tuple[int, ...]
     prompt_texts: tuple[str, ...]
     origins: tuple[TokenOrigin, ...]
-    """Where each token of the prompt comes from."""
+    """The origin of each token of the prompt."""
     response_ids: tuple[int, ...]
     response_texts: tuple[str, ...]
 
 
 def read_prompt(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -> RecordedPrompt:
-    """Read the prompt of a step of an update, and find out where its tokens come from."""
     rows = next(
         record["steps"]
         for record in folder.journal.trajectories(number)
@@ -55,12 +54,12 @@ def read_prompt(folder: RunFolder, *, number: int, task: str, attempt: int, step
     row, texts = rows[place], TokenTexts(folder.path)
     ids, response = tuple(row.get("prompt_ids") or ()), tuple(row.get("response_ids") or ())
     if not ids:
-        raise RecordError(f"{where}: step {step} was recorded without its prompt; ask for a step that was sampled")
+        raise RecordError(f"{where}: step {step} has no recorded prompt; choose a sampled step")
     prompt_texts, response_texts = texts.cut(ids), texts.cut(response)
     if prompt_texts is None or response_texts is None:
         raise RecordError(
-            f"{where}: the prompt of step {step} cannot be shown, since the tokenizer of the run's last checkpoint "
-            "cannot be read, or the text holds a secret; look for tokenizer.json there, and install 'groupwise[train]'"
+            f"{where}: the prompt of step {step} cannot be shown: the tokenizer of the run's last checkpoint cannot be "
+            "read, or the text contains a secret; check tokenizer.json, and install 'groupwise[train]'"
         )
     return RecordedPrompt(
         prompt_ids=ids,
@@ -80,9 +79,14 @@ def _find_origins(
 ) -> tuple[TokenOrigin, ...]:
     marks = _PromptMarks(prompt_texts)
     marks.mark_last(row.get("observation") or "", TokenOrigin.OBSERVATION)
-    for before in reversed(past[_find_first_shown(folder, len(past)) :]):
+    try:
+        memory: Any = Slot("memory").fill(folder.setting("rollout.memory"))
+        first_shown: int = memory.first_shown(len(past))
+    except ConfigError:  # it cannot be loaded here: search all past steps
+        first_shown = 0
+    for before in reversed(past[first_shown:]):
         said = "".join(texts.cut(before.get("response_ids") or ()) or ())
-        if not marks.mark_last(said, TokenOrigin.MEMORY):  # told in words
+        if not marks.mark_last(said, TokenOrigin.MEMORY):  # the history shows the action only
             marks.mark_last(before.get("action") or "", TokenOrigin.MEMORY)
         marks.mark_last(before.get("observation") or "", TokenOrigin.MEMORY)
     goal = GoalLookup(folder.find_env()).find(row["task"])
@@ -92,18 +96,8 @@ def _find_origins(
     return tuple(marks.origins)
 
 
-def _find_first_shown(folder: RunFolder, num_past: int) -> int:
-    """The first past step that the run's memory shows; the first of all where its memory cannot be decoded here."""
-    try:
-        memory: Any = Slot("memory").fill(folder.setting("rollout.memory"))
-    except ConfigError:
-        return 0
-    first: int = memory.first_shown(num_past)
-    return first
-
-
 class _PromptMarks:
-    """A prompt in which texts are found, whatever a tokenizer does to upper case and white space."""
+    """Finds texts in a prompt, ignoring case and white space, which a tokenizer may change."""
 
     def __init__(self, token_texts: Sequence[str]) -> None:
         self.origins = [TokenOrigin.TEMPLATE] * len(token_texts)
@@ -112,13 +106,13 @@ class _PromptMarks:
         self._begin, self._end = 0, len(self._text)
 
     def mark_last(self, text: str, origin: TokenOrigin) -> bool:
-        """Mark the last place at which a text stands before what was marked from the end; whether there is one."""
+        """Mark the last occurrence of a text before those marked from the end; False if there is none."""
         place = self._mark(text, self._text.rfind, origin)
         self._end = self._end if place is None else place.start
         return place is not None
 
     def mark_first(self, text: str, origin: TokenOrigin) -> None:
-        """Mark the first place at which a text stands after what was marked so."""
+        """Mark the first occurrence of a text after those marked from the beginning."""
         place = self._mark(text, self._text.find, origin)
         self._begin = self._begin if place is None else place.stop
 
@@ -136,17 +130,17 @@ def _squeeze(text: str) -> str:
     return "".join(text.casefold().split())
 
 
-# What a model said, as text: responses whole, or token by token, by the tokenizer of the run's last checkpoint.
+# Responses as text, by the tokenizer of the run's last checkpoint.
 
 
 def make_response_decoder(folder: Path) -> Decoder | None:
-    """What turns sampled ids into text, without special tokens and space around it; None where nothing can."""
+    """A function from ids to text, without special tokens; None without a tokenizer."""
     decode = _make_decoder(folder, skip_special_tokens=True)
     return None if decode is None else lambda ids: decode(ids).strip()
 
 
 class TokenTexts:
-    """Cuts a response into the texts of its tokens; where a run has no tokenizer that can be read, it knows none."""
+    """Cuts a response into the texts of its tokens, if the run has a readable tokenizer."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -156,10 +150,8 @@ class TokenTexts:
         return _make_decoder(self._folder, skip_special_tokens=False)
 
     def cut(self, ids: Sequence[int]) -> list[str] | None:
-        """The text of each token, special ones too: joined, they are the response. None where nothing can tell.
-
-        None also where the response holds a secret: cut into tokens, nobody would know it again to hide it.
-        """
+        """The text of each token, special tokens included. None without a tokenizer, or if the response has a secret:
+        it could not be recognised in pieces."""
         if self._decode is None:
             return None
         pieces = cut_text(ids, self._decode)
@@ -168,13 +160,12 @@ class TokenTexts:
 
 
 def _make_decoder(folder: Path, *, skip_special_tokens: bool) -> Decoder | None:
-    """What the tokenizer of a run's last checkpoint makes of ids; None where it cannot be read."""
     paths = RunPaths(folder)
     try:
         latest = paths.latest.read_text(encoding="utf-8").strip()
         path = paths.checkpoints / Path(latest).name / TOKENIZER
         is_there = path.is_file()
-    except (OSError, ValueError):  # a page is worth showing without it; `train --resume` says what is wrong
+    except (OSError, ValueError):  # a page is useful without it; `train --resume` reports the problem
         return None
     if not is_there or importlib.util.find_spec("tokenizers") is None:
         return None
@@ -187,7 +178,7 @@ def _make_decoder(folder: Path, *, skip_special_tokens: bool) -> Decoder | None:
 
 
 def _try(call: Callable[[], Any]) -> Any:
-    """What a call gives; None where it fails. A damaged file makes the tokenizer panic, which is no `Exception`."""
+    """The result of a call; None if it fails. A damaged file makes the tokenizer panic, which is no `Exception`."""
     try:
         return call()
     except KeyboardInterrupt:
@@ -196,23 +187,22 @@ def _try(call: Callable[[], Any]) -> Any:
         return None
 
 
-# What a task asks for, in the environment's own words.
+# Goals of tasks, from the environment.
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskGoal:
-    """What is known of a task beyond its id."""
+    """The goal, tags and instruction of a task."""
 
     text: str
-    """What the task asks for; empty where the observation says it all."""
+    """The goal; empty if it is part of the observation, or unknown."""
     tags: tuple[str, ...]
-    """Its labels, such as its family."""
     instruction: str = ""
-    """The line of its environment; empty where that is not known."""
+    """The environment's instruction; empty = unknown."""
 
 
 class GoalLookup:
-    """Looks tasks up in an environment's panels; an environment that is not there, or fails, knows nothing."""
+    """Finds tasks in an environment's task sets; without an environment, or if it fails, goals are empty."""
 
     def __init__(self, env: EnvironmentPart | None) -> None:
         self._env = env

@@ -1,4 +1,4 @@
-"""A run's folder as data frames of pandas or polars: metrics, attempts, credit, evaluations, alarms, for a notebook."""
+"""A run folder as data frames (pandas or polars): metrics, rollouts, advantages, evaluations, alarms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from groupwise.training.run_reader import RunFolder
 
 FrameLibrary = Literal["pandas", "polars"]
 LIBRARIES: tuple[FrameLibrary, ...] = ("pandas", "polars")
-"""In the order in which they are looked for where nobody says which."""
+"""In the order in which they are tried."""
 
 ATTEMPT_COLUMNS = ("update", "task", "attempt", "stop", "outcome", "success", "origin", "error")
 STEP_COLUMNS = ("observation", "action", "response", "flaw", "reward", "credit", "compared")
@@ -43,14 +43,12 @@ CHANGE_COLUMNS = ("update", "path", "before", "after")
 
 
 class RecordedRun:
-    """What a run has written so far; it may go on writing, and a frame that is made later shows more.
+    """The data that a run has written so far. While the run continues, later frames have more rows.
 
-    Each method makes a data frame with a column named as below, ordered by update. Nothing of the run is loaded: no
-    model, no torch, no code of its own.
+    Each method returns a data frame, ordered by update. Neither the model nor torch nor the run's own code is loaded.
     """
 
     def __init__(self, folder: Path | str, *, frames: FrameLibrary | None = None) -> None:
-        """Open a folder; `frames` names the library, None = pandas or else polars, whichever is installed."""
         self._library = choose_library(frames)
         self._folder = RunFolder(Path(folder))
 
@@ -67,16 +65,15 @@ class RecordedRun:
 
     @property
     def folder(self) -> Path:
-        """The run's folder."""
         return self._folder.path
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The run's settings, complete, as in its `config.toml`."""
+        """All settings, as in the run's `config.toml`."""
         return self._folder.settings
 
     def metrics(self) -> Any:
-        """A row for each update, with a column for each metric (docs/reference/metrics.md)."""
+        """One row per update, one column per metric (docs/reference/metrics.md)."""
         journal = self._folder.journal
         rows: dict[int, dict[str, Any]] = {number: {"update": number} for number in journal.update_numbers()}
         names = journal.metric_names()
@@ -86,14 +83,14 @@ class RecordedRun:
         return make_frame(rows.values(), ["update", *names], self._library)
 
     def attempts(self) -> Any:
-        """A row for each attempt: `update`, `task`, `attempt`, `stop`, `outcome`, `success`, `origin`, `error`."""
+        """One row per rollout: `update`, `task`, `attempt`, `stop`, `outcome`, `success`, `origin`, `error`."""
         rows = ({"update": row["number"], **row} for row in self._folder.journal.attempts())
         return make_frame(rows, ATTEMPT_COLUMNS, self._library)
 
     def credit(self, update: int | None = None) -> Any:
-        """A row for each step of an update, or of all: what was seen and done, `reward`, `credit`, `compared`.
+        """One row per step of one or all updates: `observation`, `action`, `reward`, `credit`, `compared` and more.
 
-        `compared` is False where nobody else was in the step's groups, and None where that does not derive again.
+        `compared` is False if no other step was in the step's groups, and None if it cannot be derived again.
         """
         numbers = self._folder.journal.update_numbers() if update is None else [update]
         rows = (
@@ -107,7 +104,7 @@ class RecordedRun:
         return make_frame(rows, CREDIT_COLUMNS, self._library)
 
     def evaluations(self) -> Any:
-        """A row for each evaluation: `update`, `split`, `success` with its 95 % interval `low` to `high`, and more."""
+        """One row per evaluation: `update`, `split`, `success` with its 95 % interval `low` to `high`, and more."""
         rows = []
         for _, attempts in group_rows(self._folder.journal.evaluations(), lambda row: [(row.number, row.split)]):
             evaluation = Evaluation.from_rows(attempts)
@@ -117,21 +114,18 @@ class RecordedRun:
         return make_frame(rows, EVALUATION_COLUMNS, self._library)
 
     def evaluation_attempts(self) -> Any:
-        """A row for each attempt of each evaluation."""
+        """One row per rollout of each evaluation."""
         rows = [asdict(row) for row in self._folder.journal.evaluations()]
         names = ["update", *list(EvaluatedAttempt.__dataclass_fields__)[1:]]
         return make_frame(({"update": row["number"], **row} for row in rows), names, self._library)
 
     def alarms(self) -> Any:
-        """A row for each alarm that was raised: after which `update`, its `name`, `action` and `sentence`."""
+        """One row per alarm: the `update` before it, its `name`, `action` and `sentence`."""
         rows = ({"update": alarm.number, **asdict(alarm)} for alarm in self._folder.journal.alarms())
         return make_frame(rows, ALARM_COLUMNS, self._library)
 
     def changes(self) -> Any:
-        """A row for each setting that changed when the run went on: after which `update`, `path`, `before`, `after`.
-
-        Values are text, as JSON writes them.
-        """
+        """One row per setting that changed when the run was resumed: `update`, `path`, `before`, `after` (as JSON)."""
         rows = (
             {"update": change.number, "path": change.path}
             | {name: json.dumps(getattr(change, name)) for name in ("before", "after")}
@@ -141,26 +135,20 @@ class RecordedRun:
 
 
 def read_run(folder: Path | str, *, frames: FrameLibrary | None = None) -> RecordedRun:
-    """Open a run's folder for reading, as data frames.
-
-    Args:
-        folder: as `train` returned it, or `groupwise train --out` wrote it.
-        frames: "pandas" or "polars"; None = pandas or else polars, whichever is installed.
-    """
+    """Open a run folder as data frames. `frames` is "pandas" or "polars"; None = the first that is installed."""
     return RecordedRun(folder, frames=frames)
 
 
 def make_frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], library: FrameLibrary | None = None) -> Any:
-    """A data frame of rows: a column for each name, None where a row lacks it; `library` None = what is installed."""
+    """A data frame with the given columns; None if a row lacks one. `library` None = the first that is installed."""
     cells = list(rows)
     frames = import_module(choose_library(library))
     return frames.DataFrame({name: [row.get(name) for row in cells] for name in columns})
 
 
 def choose_library(library: FrameLibrary | None) -> FrameLibrary:
-    """The library that is asked for, or the first that is installed; an error where there is none."""
     if library is not None and library not in LIBRARIES:
-        raise ConfigError(f"frames={library!r} is no library of data frames that is known; give 'pandas' or 'polars'")
+        raise ConfigError(f"frames: unknown library {library!r}; give 'pandas' or 'polars'")
     for name in LIBRARIES if library is None else (library,):
         if find_spec(name) is not None:
             return name

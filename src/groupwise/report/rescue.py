@@ -1,4 +1,4 @@
-"""Rescued groups, which would have taught nothing or less: what was done for them, and what became of their credit."""
+"""Rescued groups: how replay, reward shaping or hints changed groups with little or no learning signal."""
 
 from __future__ import annotations
 
@@ -12,50 +12,49 @@ from groupwise.report.number_format import NO_NUMBER, format_compact, format_num
 from groupwise.training.run_reader import RunFolder
 
 MAX_UPDATES = 4
-"""How many updates are searched for rescued groups, from the last one backwards."""
+"""How many of the last updates are searched for rescued groups."""
 RESCUE_METRICS = ("replay/", "guidance/", "shaping/")
-"""What the names of the metrics begin with that an update has where something was done for its groups."""
+"""Prefixes of the metrics of updates with rescued groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rescue:
-    """What was done for a group.
+    """What changed a group.
 
-    Worked example: all eight attempts failed, so that their credit would have been 0; one success was recalled from
-    update 4, and now their mean size is 0.18: recalled (4, ...), size_without 0, size 0.18, is_rescued.
+    Worked example: all eight rollouts failed, so their advantages would be 0. One success was replayed from update 4,
+    and now their mean absolute advantage is 0.18: recalled (4, ...), size_without 0, size 0.18, is_rescued.
     """
 
     task: str
     recalled: tuple[ParentAttempt, ...]
-    """The past attempts that joined it."""
+    """The replayed rollouts."""
     guided_successes: tuple[ParentAttempt, ...]
-    """The successes with guidance that joined it as if they had had none."""
+    """Successes with a hint that are recorded without it."""
     num_joined_guided: int
-    """Attempts with guidance that joined it."""
+    """Rollouts with a hint that joined it."""
     num_joined_solved: int
-    """Those of them that solved the task, as far as the environment says so."""
+    """Those of them that are known to have solved the task."""
     num_shaped: int
-    """Attempts to whose rewards comparing them added something."""
+    """Rollouts with shaped rewards."""
     is_shaped_apart: bool
-    """Whether it added more to some than to others; what is added to all alike tells at most how long they were."""
+    """Whether shaping gave different amounts. Equal amounts add at most a signal about the length."""
     num_attempts: int
-    """Attempts that were sampled for it."""
+    """Its own rollouts."""
     has_guidance: bool
-    """Whether its own attempts were guided: by their prompt, forced tokens or another temperature."""
+    """Whether its own rollouts had a hint: in the prompt, by forced tokens or another temperature."""
     request_words: tuple[str, ...]
-    """What the plan asked for guided attempts with, each once."""
+    """The plan's requests for rollouts with a hint."""
     guidance: ParentAttempt | None
-    """The attempt that their prompt showed; None = none, or it was not recorded."""
+    """The rollout that their prompt showed; None = none, or not recorded."""
     size: float
-    """Mean size of its own steps' credit."""
+    """Mean absolute advantage of its own steps."""
     size_without: float | None
-    """The same without what joined or was added; None = there was nothing, or it is not known."""
+    """The same without joined rollouts and shaping; None = there are none, or unknown."""
     is_rescued: bool
-    """Whether it has credit, and would have had none: attempts that did equally well, or a group that guidance made."""
+    """Whether it has a learning signal, and would have had none."""
 
     @property
     def by(self) -> list[str]:
-        """What was done, in a word each."""
         done = {
             "replay": self.recalled,
             "shaping": self.num_shaped,
@@ -65,7 +64,7 @@ class Rescue:
 
 
 def rescue_of(group: PlayedGroup) -> Rescue | None:
-    """What was done for a group; None where that is nothing."""
+    """What changed a group; None = nothing."""
     has_guidance = any(_is_guided(attempt) for attempt in group.attempts)
     guided = [attempt for attempt in group.joined if _is_guided(attempt)]
     num_shaped = sum(attempt.is_shaped for attempt in group.attempts)
@@ -73,7 +72,9 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
         return None
     replaced = [attempt for attempt in group.set_aside if has_guidance and not _is_guided(attempt)]
     if replaced or group.size_without is None:
-        was_silent = _is_even(replaced or group.attempts)
+        was_silent = (
+            len({own.outcome if own.success is None else own.success for own in replaced or group.attempts}) <= 1
+        )
     else:
         was_silent = not group.size_without
     added = {tuple(step.added for step in attempt.steps if step.added) for attempt in group.attempts}
@@ -99,7 +100,7 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
 def find_recent_rescues(
     folder: RunFolder, last: Sequence[PlayedGroup], *, max_rescues: int
 ) -> list[tuple[int, Rescue]]:
-    """The groups of the newest updates that were rescued, newest first; `last` are those of the last update."""
+    """The rescued groups of the last updates, newest first; `last` are the groups of the last update."""
     rescues: list[tuple[int, Rescue]] = []
     for place, number in enumerate(folder.updates[: -MAX_UPDATES - 1 : -1]):
         groups = read_groups(folder, number) if place else last
@@ -115,41 +116,38 @@ def has_rescues(folder: RunFolder) -> bool:
 
 
 def describe_recalled(rescue: Rescue) -> str:
-    """How many past attempts joined, and from which updates."""
     if not rescue.recalled:
         return NO_NUMBER
     return f"{len(rescue.recalled)} from {name_updates([source.number for source in rescue.recalled])}"
 
 
 def describe_shaping(rescue: Rescue) -> str:
-    """To how many attempts something was added, and whether to all of them the same."""
     if not rescue.num_shaped:
         return NO_NUMBER
-    return f"{rescue.num_shaped} of {rescue.num_attempts}{'' if rescue.is_shaped_apart else ', all alike'}"
+    return f"{rescue.num_shaped} of {rescue.num_attempts}{'' if rescue.is_shaped_apart else ', all equally'}"
 
 
 def describe_guidance(rescue: Rescue) -> str:
-    """What the prompt showed or the plan asked for, and how many attempts with guidance joined."""
     words = []
     if rescue.has_guidance:
         shown = rescue.guidance
-        asked = ", ".join(rescue.request_words) or "with guidance"
-        words.append(f"shown attempt {shown.attempt} of update {shown.number}" if shown else asked)
+        asked = ", ".join(rescue.request_words) or "with a hint"
+        words.append(f"shown rollout {shown.attempt} of update {shown.number}" if shown else asked)
     if num := rescue.num_joined_guided:
         is_solved = num == rescue.num_joined_solved
-        noun = ("success" if num == 1 else "successes") if is_solved else ("attempt" if num == 1 else "attempts")
+        noun = ("success" if num == 1 else "successes") if is_solved else ("rollout" if num == 1 else "rollouts")
         solved = "" if is_solved else f", {rescue.num_joined_solved} solved"
-        words.append(f"{num} {noun} with guidance joined{solved}")
+        words.append(f"{num} {noun} with a hint joined{solved}")
     return ", ".join(words) or NO_NUMBER
 
 
 def format_sizes(rescue: Rescue) -> tuple[str, str]:
-    """The mean size of its credit without and with what was done; a group that guidance made has no before."""
+    """The mean absolute advantage before and after; a group that consists of hints has no before."""
     return format_number(rescue.size_without, 3), format_number(rescue.size, 3)
 
 
 def name_updates(numbers: Sequence[int]) -> str:
-    """Some updates in words.
+    """Updates in words.
 
     >>> name_updates([4]), name_updates([6, 4, 4]), name_updates([1, 2, 3])
     ('update 4', 'updates 4 and 6', 'updates 1, 2 and 3')
@@ -161,17 +159,17 @@ def name_updates(numbers: Sequence[int]) -> str:
 
 
 def describe_origin(attempt: PlayedAttempt) -> str:
-    """Where an attempt comes from, in words; empty for one that is new."""
+    """The origin of a rollout in words; empty for a new one."""
     source = attempt.source
     if source is None:
         words = f"{attempt.origin}: {attempt.request_words}" if attempt.request_words else attempt.origin
         return "" if attempt.origin == Origin.FRESH.value else words
     if attempt.origin == Origin.REPLAYED.value:
         far = "" if source.log_ratio is None else f", log-ratio {format_compact(source.log_ratio)}"
-        return f"recalled from update {source.number}, attempt {source.attempt}: {source.why}{far}"
+        return f"replayed from update {source.number}, rollout {source.attempt}: {source.why}{far}"
     if attempt.origin == Origin.GUIDED.value:
-        return f"{source.why}: attempt {source.attempt} at {source.task}"
-    return f"shown attempt {source.attempt} of update {source.number}"
+        return f"{source.why}: rollout {source.attempt} of {source.task}"
+    return f"shown rollout {source.attempt} of update {source.number}"
 
 
 def _list_parents(attempts: Sequence[PlayedAttempt], origin: Origin) -> tuple[ParentAttempt, ...]:
@@ -180,8 +178,3 @@ def _list_parents(attempts: Sequence[PlayedAttempt], origin: Origin) -> tuple[Pa
 
 def _is_guided(attempt: PlayedAttempt) -> bool:
     return attempt.origin in (Origin.REFLECTED.value, Origin.GUIDED.value)
-
-
-def _is_even(attempts: Sequence[PlayedAttempt]) -> bool:
-    scores = {attempt.outcome if attempt.success is None else attempt.success for attempt in attempts}
-    return len(scores) <= 1

@@ -1,6 +1,6 @@
-"""Runs as they are compared: what a page of several needs of each, read once, and the arms that they belong to.
+"""The comparison of several runs: their data, their variants, and statistics over seeds.
 
-Runs of an arm differ in their seed, and in nothing that could change what is learnt.
+Runs of one variant (arm) differ in their seed, and in nothing else that changes the result.
 """
 
 from __future__ import annotations
@@ -31,29 +31,28 @@ from groupwise.training.run_reader import RunFolder
 from groupwise.training.sweep import read_plan
 
 OWN_SETTINGS = ("seed", "threads", "device", "trackers", "made_by")
-"""What runs of one arm may have each for itself."""
+"""Settings that may differ between runs of one variant."""
 MAX_SETTINGS = 3
-"""How many settings name an arm."""
+"""Largest number of settings in a variant's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """One run, as far as it is compared with others."""
+    """The data of one run that is compared."""
 
     path: Path
     seed: int | None
-    """None where its settings do not say."""
     method: str
     settings: Mapping[str, Any]
     verdict: RunVerdict | None
-    """Its evaluations; None = there is none yet."""
+    """Its evaluations; None = there are none yet."""
     metrics: Mapping[str, Mapping[int, float]]
     """By name and update."""
     updates: Sequence[int]
 
     @property
     def planned(self) -> int | None:
-        """How many updates it is to make; None where its settings do not say."""
+        """The planned number of updates; None = unknown."""
         training = self.settings.get("training")
         planned = training.get("updates") if isinstance(training, Mapping) else None
         return planned if isinstance(planned, int) else None
@@ -69,7 +68,6 @@ class ArmRuns:
 
 
 def read_run(path: Path) -> RunRecord:
-    """Read what is compared of a run; an error where the folder is none."""
     with RunFolder(path) as folder:
         seed = folder.setting("seed")
         return RunRecord(
@@ -84,16 +82,15 @@ def read_run(path: Path) -> RunRecord:
 
 
 def make_arm(name: str, runs: Sequence[RunRecord]) -> ArmRuns:
-    """An arm with its runs in the order of their seeds."""
     return ArmRuns(
         name=name, runs=tuple(sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, str(run.path))))
     )
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[ArmRuns]:
-    """Put runs together that differ in their seed only, in the order in which they were given, and name them.
+    """Group runs that differ in their seed only, in the given order, and name the groups.
 
-    An arm has its method's name, then the settings in which the arms differ; where these are many, its folders' names.
+    The name is the method plus the settings that differ between groups; if these are too many, the folders' names.
     """
     by_settings: dict[str, list[RunRecord]] = {}
     for run in runs:
@@ -116,49 +113,49 @@ def _name_groups(groups: Sequence[Sequence[RunRecord]]) -> list[str]:
 
 
 def flatten_shared(settings: Mapping[str, Any], *own: str) -> dict[str, Any]:
-    """The settings that runs of one arm share, flat, without further sections."""
+    """The settings that runs of one variant share, flat, without the sections in `own`."""
     return flatten_settings({name: value for name, value in settings.items() if name not in (*OWN_SETTINGS, *own)})
 
 
 def find_differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The paths of flat settings that have several values."""
+    """The paths of settings with several values."""
     paths = dict.fromkeys(path for flat in settings for path in flat)
     return [path for path in paths if len({repr(flat.get(path)) for flat in settings}) > 1]
 
 
-# What arms achieved on a panel: interquartile means over seeds with intervals, and which arm does better.
+# Results on a task set: interquartile means over seeds with intervals, and comparisons of variants.
 
 EVEN = 0.5
-"""Probability of improvement at which neither arm is better."""
+"""Probability of improvement if no variant is better."""
 MAX_COMPARED = 12
-"""With more arms than this their pairs are not compared: nobody reads hundreds of probabilities."""
+"""With more variants, their pairs are not compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedResult:
-    """What one run achieved."""
+    """The results of one run."""
 
     seed: int | None
     folder: str
     updates: int
-    """How many it has made."""
+    """Number of updates so far."""
     before: float | None
-    """At its first evaluation; None where it has only one."""
+    """At its first evaluation; None if it has only one."""
     final: float
     """At its last evaluation."""
     best: float
-    """At its best evaluation. It was chosen by the same panel, so it flatters."""
+    """At its best evaluation. It is too high, since it was chosen on the same tasks."""
     best_update: int
-    """After which update that was, the first of equals."""
+    """The update before it; of equal ones the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmResult:
-    """What the runs of an arm achieved."""
+    """The results of a variant."""
 
     name: str
     seeds: tuple[SeedResult, ...]
-    """Its runs that were evaluated, by seed; at least one."""
+    """Its evaluated runs, by seed; at least one."""
     final: Estimate
     """Interquartile mean of their last evaluations."""
     best: Estimate
@@ -166,43 +163,42 @@ class ArmResult:
 
     @property
     def has_interval(self) -> bool:
-        """Whether an interval says anything: drawn anew, one run is always itself."""
+        """A single run has no interval."""
         return len(self.seeds) > 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Improvement:
-    """Whether one arm does better than another at the last evaluation."""
+    """The comparison of two variants at the last evaluation."""
 
     arm: str
     over: str
     probability: Estimate
-    """That a run of the one does better than a run of the other, at least 0.5, which says that neither is better."""
+    """Probability that a run of `arm` is better than a run of `over`: at least 0.5, which means no difference."""
     has_interval: bool
-    """Whether its interval says anything: both arms have several runs."""
+    """Whether both variants have several runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What arms achieved on one panel."""
+    """The results of all variants on one task set."""
 
     split: str
     panel: str
-    """The hash of its tasks."""
+    """The hash of the tasks."""
     tasks: int
-    """How many tasks were played."""
     measure: ScoreKind
-    """Success, or the mean outcome where the environment does not say what success is."""
+    """Success, or the mean final score if the environment does not define success."""
     arms: tuple[ArmResult, ...]
-    """Arms with at least one evaluated run."""
+    """Variants with at least one evaluated run."""
     improvements: tuple[Improvement, ...]
-    """Every pair of arms, the better one first; none where there are very many arms."""
+    """Every pair of variants, the better one first; empty if there are too many variants."""
     missing: tuple[str, ...]
-    """Runs without an evaluation, which count for nothing."""
+    """Runs without an evaluation; they do not count."""
 
 
 def sum_up(arms: Sequence[ArmRuns]) -> Results | None:
-    """What the arms achieved; None where no run was evaluated, an error where they played different tasks."""
+    """The results; None if no run was evaluated, an error if the task sets differ."""
     evaluated = [(run, run.verdict) for arm in arms for run in arm.runs if run.verdict is not None]
     if not evaluated:
         return None
@@ -210,11 +206,25 @@ def sum_up(arms: Sequence[ArmRuns]) -> Results | None:
     _, verdict = evaluated[0]
     results = []
     for arm in arms:
-        seeds = tuple(_sum_up_run(run, run.verdict) for run in arm.runs if run.verdict is not None)
+        seeds = []
+        for run in arm.runs:
+            if run.verdict is not None:
+                peak = max(run.verdict.scores, key=lambda score: score.value)
+                seeds.append(
+                    SeedResult(
+                        seed=run.seed,
+                        folder=run.path.name,
+                        updates=len(run.updates),
+                        before=None if run.verdict.before is None else run.verdict.before.value,
+                        final=run.verdict.after.value,
+                        best=peak.value,
+                        best_update=peak.number,
+                    )
+                )
         final, best = _as_column([seed.final for seed in seeds]), _as_column([seed.best for seed in seeds])
         if seeds:
             estimates = estimate_interquartile_mean(final), estimate_interquartile_mean(best)
-            results.append(ArmResult(name=arm.name, seeds=seeds, final=estimates[0], best=estimates[1]))
+            results.append(ArmResult(name=arm.name, seeds=tuple(seeds), final=estimates[0], best=estimates[1]))
     pairs = combinations(results, 2) if len(results) <= MAX_COMPARED else ()
     return Results(
         split=verdict.split,
@@ -228,25 +238,24 @@ def sum_up(arms: Sequence[ArmRuns]) -> Results | None:
 
 
 def check_one_panel(evaluated: Sequence[tuple[RunRecord, RunVerdict]]) -> None:
-    """Refuse runs whose evaluations say nothing of one another."""
+    """Raise an error if evaluations cannot be compared."""
     (first, known), *others = evaluated
     for run, verdict in others:
         if verdict.after.panel != known.after.panel:
             raise ConfigError(
                 f"{first.path} and {run.path} were evaluated on different tasks ({_name_panel(known)} and "
-                f"{_name_panel(verdict)}), so that their success cannot be compared; report them one by one, or "
-                "evaluate both on the same panel"
+                f"{_name_panel(verdict)}), so they cannot be compared; report them one by one, or evaluate both on the "
+                "same tasks"
             )
         if verdict.measure != known.measure:
             raise ConfigError(
-                f"{first.path} tells {known.measure} and {run.path} tells {verdict.measure}, which cannot be compared; "
+                f"{first.path} has {known.measure} and {run.path} has {verdict.measure}, which cannot be compared; "
                 "report them one by one"
             )
     for run, verdict in evaluated:
         if len({score.panel for score in verdict.scores}) > 1:
             raise ConfigError(
-                f"{run.path} was evaluated on several panels in its own time, so that it has no curve to compare; "
-                "report it by itself"
+                f"{run.path}: its task set changed during the run, so it cannot be compared; report it alone"
             )
 
 
@@ -254,21 +263,8 @@ def _name_panel(verdict: RunVerdict) -> str:
     return f"split {verdict.split}, panel {shorten_hash(verdict.after.panel)}"
 
 
-def _sum_up_run(run: RunRecord, verdict: RunVerdict) -> SeedResult:
-    best = max(verdict.scores, key=lambda score: score.value)
-    return SeedResult(
-        seed=run.seed,
-        folder=run.path.name,
-        updates=len(run.updates),
-        before=None if verdict.before is None else verdict.before.value,
-        final=verdict.after.value,
-        best=best.value,
-        best_update=best.number,
-    )
-
-
 def _compare(arm: ArmResult, over: ArmResult) -> Improvement:
-    """Two arms, the one that does better first; of equals the one that came first."""
+    """Compare two variants, the better one first; of equal ones the first."""
     scores = [_as_column([seed.final for seed in result.seeds]) for result in (arm, over)]
     probability = estimate_improvement(*scores)
     if probability.value < EVEN:
@@ -278,59 +274,56 @@ def _compare(arm: ArmResult, over: ArmResult) -> Improvement:
 
 
 def _as_column(values: Sequence[float]) -> FloatArray:
-    """Scores of one panel, which is one stratum."""
+    """Scores as one stratum."""
     return np.array(values, dtype=np.float64)[:, None]
 
 
-# Numbers of arms over what training cost: the mean over seeds with its interval, at updates that all seeds have.
+# Curves of variants: the mean over seeds with its interval, at updates that all seeds have.
 #
-# A point is an update. Along another axis it lies where the arm's runs had come to on average: so many environment
-# steps, sampled tokens or seconds of training.
+# A point is an update. On the other axes, its place is the mean of the runs' environment steps, sampled tokens or
+# seconds of training so far.
 
 UPDATES, STEPS, TOKENS, TIME = "updates", "steps", "tokens", "time"
 SUMMED = {STEPS: "rollout/total_steps", TOKENS: "rollout/total_tokens"}
-"""Metrics whose sums are an axis."""
+"""Metrics that are summed to an axis."""
 MAX_POINTS = 60
-"""Points of a curve, each of which has an interval."""
+"""Points of a curve."""
 RESAMPLES = 2000
-"""For the interval of a point: enough for a band that is two pixels wide."""
+"""Bootstrap samples for the interval of a point."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """The runs of an arm after an update."""
+    """The runs of a variant after an update."""
 
     number: int
     places: Mapping[str, float]
-    """Where it lies along each axis."""
+    """Its place on each axis."""
     mean: Estimate
-    """Mean over the arm's runs, with its interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmCurve:
-    """A number of an arm over updates."""
+    """A number of a variant over updates."""
 
     arm: int
-    """The place of the arm among all, which gives it its colour."""
+    """The index of the variant, which sets its colour."""
     name: str
     num_runs: int
-    """How many runs the mean is over."""
     window: int
-    """How many updates each run's number was averaged over before; 0 = it is as it was measured."""
+    """Updates of the running mean of each run; 0 = none."""
     points: tuple[CurvePoint, ...]
     """In the order of updates."""
 
 
 def find_axes(arms: Sequence[ArmRuns]) -> list[str]:
-    """The axes that every run knows its place on; updates are always one."""
+    """The axes that are known for every run; updates are always one."""
     runs = [run for arm in arms for run in arm.runs if run.updates]
     known = [axis for axis in (STEPS, TOKENS, TIME) if all(_sum_costs(run, axis) is not None for run in runs)]
     return [UPDATES, *known] if runs else [UPDATES]
 
 
 def make_metric_curves(arms: Sequence[ArmRuns], name: str, axes: Sequence[str]) -> list[ArmCurve]:
-    """A metric of every arm that has it."""
     curves = []
     for place, arm in enumerate(arms):
         runs = [(run, run.metrics[name]) for run in arm.runs if run.metrics.get(name)]
@@ -339,7 +332,6 @@ def make_metric_curves(arms: Sequence[ArmRuns], name: str, axes: Sequence[str]) 
 
 
 def make_score_curves(arms: Sequence[ArmRuns], axes: Sequence[str]) -> list[ArmCurve]:
-    """The evaluations of every arm that has some."""
     curves = []
     for place, arm in enumerate(arms):
         runs = [
@@ -359,7 +351,7 @@ def _make_curve(
     *,
     is_noisy: bool,
 ) -> list[ArmCurve]:
-    """The curve of an arm over the updates that all of its runs have; nothing where there are none."""
+    """The curve of a variant over the updates that all its runs have; empty if there are none."""
     shared = sorted(set.intersection(*(set(values) for _, values in runs))) if runs else []
     if not shared:
         return []
@@ -379,7 +371,7 @@ def _make_curve(
 
 
 def _sum_costs(run: RunRecord, axis: str) -> dict[int, float] | None:
-    """What a run had cost after each update; None where that is not known of all."""
+    """The cost of a run up to each update; None if it is not known for all updates."""
     if axis == UPDATES:
         return {number: float(number) for number in run.updates}
     stages = [curve for name, curve in run.metrics.items() if name.startswith(STAGES)]
@@ -390,11 +382,8 @@ def _sum_costs(run: RunRecord, axis: str) -> dict[int, float] | None:
     return dict(zip(run.updates, accumulate(costs), strict=True))
 
 
-# The arms behind folders of runs and of sweeps, as a page of several runs shows them.
-
-
 def read_arms(folders: Sequence[Path]) -> list[ArmRuns]:
-    """The arms of several folders: those of sweeps by their plans, other runs by what they have in common."""
+    """The variants in several folders: sweeps by their plans, other runs by their common settings."""
     seen = [folder.resolve() for folder in folders]
     for folder in folders:
         if seen.count(folder.resolve()) > 1:
@@ -405,12 +394,12 @@ def read_arms(folders: Sequence[Path]) -> list[ArmRuns]:
     names = [arm.name for arm in arms]
     for arm in arms:
         if names.count(arm.name) > 1:
-            raise ConfigError(f"two arms are called {arm.name!r}; report them one by one")
+            raise ConfigError(f"two variants have the name {arm.name!r}; report them one by one")
     return arms
 
 
 def _read_sweep(folder: Path, *, is_alone: bool) -> list[ArmRuns]:
-    """The arms of a sweep that have runs; among several sweeps with the sweep's name before their own."""
+    """The variants of a sweep that have runs. With several sweeps, the sweep's name is a prefix."""
     plan = read_plan(folder)
     assert plan is not None, "a folder with a plan has a plan"
     arms = []
@@ -423,5 +412,5 @@ def _read_sweep(folder: Path, *, is_alone: bool) -> list[ArmRuns]:
         name = arm.name if is_alone else f"{folder.resolve().name}: {arm.name}"
         arms += [make_arm(name, [read_run(path) for path in begun])] if begun else []
     if not arms:
-        raise FileError(f"{folder}: none of the sweep's runs has begun; go on with `groupwise sweep`, then report it")
+        raise FileError(f"{folder}: no run of the sweep has begun; start them with `groupwise sweep`")
     return arms

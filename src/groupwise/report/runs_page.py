@@ -1,4 +1,4 @@
-"""The page of several runs: arms over seeds, curves over each other, families, runs, settings; one file."""
+"""The page of several runs, in one HTML file: results over seeds, curves, categories, runs, settings."""
 
 from __future__ import annotations
 
@@ -57,24 +57,30 @@ from groupwise.training.evaluation.over_seeds import Estimate, estimate_mean
 from groupwise.training.evaluation.summary import PanelScore
 from groupwise.training.metrics import SHARE, find_metric
 
-NAMES = {"curves": "Curves", "pairs": "Arm by arm", "families": "Families", "runs": "Runs", "settings": "Settings"}
-"""What the sections are called in the list at the top."""
+NAMES = {
+    "curves": "Curves",
+    "pairs": "Variant by variant",
+    "families": "Families",
+    "runs": "Runs",
+    "settings": "Settings",
+}
+"""Names of the sections, in the list at the top."""
 TITLES = {UPDATES: "updates", STEPS: "environment steps", TOKENS: "sampled tokens", TIME: "time"}
-"""What the axes are called, in the switch and in sentences."""
+"""Names of the axes."""
 MAX_NAMED = 4
-"""How many arms the headline names."""
+"""Variants in the headline."""
 MAX_SETTINGS = 40
 """Rows of the table of settings."""
 NUM_COLOURS = 8
-"""After so many arms colours come again, with dashed lines."""
+"""With more variants, colours repeat with dashed lines."""
 
 
 def render_runs_page(arms: Sequence[ArmRuns], *, name: str) -> str:
-    """Several runs as HTML; the same folders give the same bytes. An error where they played different tasks."""
+    """Several runs as HTML; the same folders give the same bytes. It is an error if the task sets differ."""
     results = sum_up(arms)
     colours = {arm.name: name_colour(place) for place, arm in enumerate(arms)}
     is_share = results is not None and results.measure == "success"
-    low, high = 0.0, 1.0  # of strips: outcomes are shown over all that was seen
+    low, high = 0.0, 1.0  # ends of the strips; for final scores their smallest and largest value
     if results is not None and not is_share:
         seeds = [seed for arm in results.arms for seed in arm.seeds]
         values = [value for seed in seeds for value in (seed.final, seed.best, seed.before or 0.0)]
@@ -114,7 +120,7 @@ def render_runs_page(arms: Sequence[ArmRuns], *, name: str) -> str:
 
 
 def name_colour(arm: int) -> str:
-    """The class that gives an arm its colour.
+    """The CSS class with the colour of a variant.
 
     >>> name_colour(1), name_colour(9)
     ('arm1', 'arm1 again')
@@ -143,13 +149,12 @@ def _list_facts(arms: Sequence[ArmRuns], results: Results | None) -> dict[str, s
 
 
 def _list_notes(results: Results, arms: Sequence[ArmRuns]) -> list[str]:
-    """What must be known to read the numbers right."""
     notes = []
     few = [arm.name for arm in results.arms if len(arm.seeds) < 3]
     if few:
-        notes.append(f"An interval over fewer than three seeds says little: {', '.join(few)}.")
+        notes.append(f"An interval over fewer than three seeds is not reliable: {', '.join(few)}.")
     if results.missing:
-        notes.append(f"Not evaluated yet, and not counted: {', '.join(results.missing)}.")
+        notes.append(f"Not evaluated yet, so not counted: {', '.join(results.missing)}.")
     short = [
         f"{arm.name} seed {run.seed} ({len(run.updates)} of {run.planned})"
         for arm in arms
@@ -157,12 +162,12 @@ def _list_notes(results: Results, arms: Sequence[ArmRuns]) -> list[str]:
         if run.verdict and run.planned and len(run.updates) < run.planned
     ]
     if short:
-        notes.append(f"Not finished, and counted as far as they are: {', '.join(short)}.")
+        notes.append(f"Not finished; counted up to their last update: {', '.join(short)}.")
     return notes
 
 
 def _list_families(arms: Sequence[ArmRuns]) -> list[tuple[str, int, list[tuple[str, Estimate, bool]]]]:
-    """For each family of tasks, by name: its tasks, and of each arm the mean over seeds at the last evaluation."""
+    """For each task category: its number of tasks, and the mean over seeds of each variant's last evaluation."""
     by_family: dict[str, dict[str, list[PanelScore]]] = {}
     for arm in arms:
         for family in (family for run in arm.runs if run.verdict for family in run.verdict.families):
@@ -178,7 +183,7 @@ def _list_families(arms: Sequence[ArmRuns]) -> list[tuple[str, int, list[tuple[s
 
 
 def _compare_settings(arms: Sequence[ArmRuns]) -> dict[str, Any] | None:
-    """The settings in which arms differ; None where there is one arm, or where they do not."""
+    """The settings in which variants differ; None if there are none."""
     settings = [flatten_shared(arm.runs[0].settings) for arm in arms]
     differing = find_differing(settings)
     rows = [(path, [str(flat.get(path, NO_NUMBER)) for flat in settings]) for path in differing[:MAX_SETTINGS]]
@@ -186,7 +191,7 @@ def _compare_settings(arms: Sequence[ArmRuns]) -> dict[str, Any] | None:
 
 
 def _draw_strip(estimate: Estimate, low: float, high: float, colour: str, *, mark: float | None = None) -> Html:
-    """An estimate on a line from `low` to `high`: a dot, and its interval; `mark` is a place to compare with."""
+    """An estimate on a line from `low` to `high`: a dot, its interval, and a `mark` to compare with."""
     width, height = 200.0, 16.0
     across, middle = Axis(low, high if high > low else low + 1.0, 6.0, width - 6.0, ()), height / 2
     marked = None
@@ -205,15 +210,15 @@ def _draw_strip(estimate: Estimate, low: float, high: float, colour: str, *, mar
     )
 
 
-# Curves of several arms over each other: a line each, and a band as wide as the interval over its seeds.
+# Curves of several variants in one chart: a line each, and a band for the interval over seeds.
 
 MAX_SPOTS = 20
-"""How many points of a curve say their number when pointed at."""
+"""Points of a curve with a tooltip."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmChart:
-    """A number of several arms, to be drawn along each axis; a share is shown in per cent, from 0 to 100."""
+    """A number of several variants, drawn along each axis. A fraction is shown in percent."""
 
     title: str
     meaning: str
@@ -234,7 +239,7 @@ def _draw_curves(arms: Sequence[ArmRuns], results: Results | None, axes: Sequenc
         is_share = results.measure == "success"
         chart = ArmChart(
             title="Evaluation" if is_share else "Outcome of evaluations",
-            meaning=f"{'Success' if is_share else 'Mean outcome'} on the {results.split} panel, mean over seeds.",
+            meaning=f"{'Success' if is_share else 'Mean outcome'} on the {results.split} set, mean over seeds.",
             curves=make_score_curves(arms, axes),
             is_share=is_share,
             width=640.0,
@@ -253,7 +258,7 @@ def _draw_curves(arms: Sequence[ArmRuns], results: Results | None, axes: Sequenc
 
 
 def _draw_arms_card(chart: ArmChart, axes: Sequence[str], *, kind: str = "card") -> Html:
-    """A chart with its title and meaning, drawn along every axis; the page's switch shows one of them."""
+    """A chart with its title and meaning, drawn along every axis. The page's switch shows one of them."""
     windows = {curve.window for curve in chart.curves if curve.window}
     meaning = chart.meaning + (f" Mean of {max(windows)} updates." if windows else "")
     drawings = join(*(tag("div", _draw_arms(chart, axis), class_=f"by by-{axis}") for axis in axes))
@@ -290,13 +295,13 @@ def _draw_arms(chart: ArmChart, axis: str) -> Html:
     return draw_chart(across, up, pieces, label=label, size=(chart.width, chart.height))
 
 
-# The axes that curves of several runs can be drawn along: updates, steps, tokens, time.
+# The axes of the curves: updates, steps, tokens, time.
 
 UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
 POWERS = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 NUM_TICKS = 4
 MIN_UNITS = 3
-"""A unit of time is used from so many of it on."""
+"""A larger unit of time is used from this many units on."""
 DESCRIBE_PLACE: dict[str, Callable[[float], str]] = {
     UPDATES: "update {:,.0f}".format,
     STEPS: lambda place: format_count(round(place), "step"),
@@ -306,7 +311,7 @@ DESCRIBE_PLACE: dict[str, Callable[[float], str]] = {
 
 
 def make_cost_axis(kind: str, high: float, start: float, end: float) -> tuple[Axis, Callable[[float], str]]:
-    """An axis from 0 to what the longest curve cost, and what puts a place on it into words."""
+    """An axis from 0 to the end of the longest curve, and a function that describes a place on it."""
     if kind == UPDATES:
         return make_update_axis((0, round(high)), start, end), DESCRIBE_PLACE[kind]
     units, least = (UNITS, MIN_UNITS) if kind == TIME else (POWERS, 1)

@@ -128,7 +128,7 @@ def test_a_step_of_a_divided_task_is_explained_by_the_task_or_by_the_group(tmp_p
         with pytest.raises(RecordError) as caught:
             show_json("explain", *arguments, "--task", task, "--attempt", "0")
         assert str(caught.value) == (
-            f"attempt '0' exists in 2 tasks; {task!r} fits them all: give more of the id, one of: pears@12, pears@13"
+            f"rollout '0' exists in 2 tasks; {task!r} matches all: give more of the id, one of: pears@12, pears@13"
         )
 
 

@@ -187,16 +187,16 @@ BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
     ),
     (
         ("explain", "FILE", "--attempt", "c", "--step", "3"),
-        "task 'u', attempt 'c' has no step 3; its steps run from 0 to 0",
+        "task 'u', rollout 'c' has no step 3; its steps are 0 to 0",
     ),
-    (("explain", "FILE", "--attempt", "zz", "--step", "0"), "there is no attempt 'zz'; Valid: a, b, c"),
+    (("explain", "FILE", "--attempt", "zz", "--step", "0"), "there is no rollout 'zz'; Valid: a, b, c"),
     (
         ("explain", "FILE", "--attempt", "zz", "--step", "0", "--task", "t"),
-        "there is no attempt 'zz' at task 't'; Valid: a, b",
+        "there is no rollout 'zz' at task 't'; Valid: a, b",
     ),
     (
         ("explain", "FILE", "--attempt", "a", "--step", "0"),
-        "attempt 'a' exists in 2 tasks; add --task, one of: t, u",
+        "rollout 'a' exists in 2 tasks; add --task, one of: t, u",
     ),
 ]
 
@@ -213,7 +213,7 @@ def test_a_bad_option_gives_one_line_and_status_2_and_writes_nothing(
 
 def test_brackets_in_a_message_are_printed_as_they_are(groupwise: Run, rollouts: str) -> None:
     ran = groupwise("explain", rollouts, "--attempt", "[red]x[/]", "--step", "0")
-    assert ran.err == "error: there is no attempt '[red]x[/]'; Valid: a, b, c\n"
+    assert ran.err == "error: there is no rollout '[red]x[/]'; Valid: a, b, c\n"
 
 
 def test_a_long_message_stays_on_one_line(groupwise: Run, tmp_path: Path) -> None:

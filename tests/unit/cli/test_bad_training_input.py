@@ -160,7 +160,7 @@ NO_SETTINGS = "empty/config.toml: there is no such file; give a run file (TOML) 
         (("export", "file"), "file: not a folder; give the folder that `groupwise train --out FOLDER` wrote"),
         (
             ("evaluate", "empty"),
-            "empty: there is no config.toml; give the folder of a run, as `groupwise train` makes it",
+            "empty: there is no config.toml; give a run folder, as `groupwise train` creates it",
         ),
         (("audit", "empty"), "empty: this is a folder; give one rollouts file, or the folder of a run"),
         (("train", "empty"), NO_SETTINGS),

@@ -34,7 +34,7 @@ def test_explain_shows_each_channel_and_derives_it_again(groupwise: Run, rollout
     before, _, channel = text.partition("channel tempo: credit +0.750000000")
     assert "credit +0.500000000; derived again by hand" in before
     assert "(1 - 0.25) / 1 = 0.75" in channel
-    assert "attempt a, step 1: 1 (this step)" in channel
+    assert "rollout a, step 1: 1 (this step)" in channel
 
 
 def test_explain_json_holds_the_channels_by_name(groupwise: Run, rollouts: str, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_audit_json_holds_the_census_levels_recipes_and_findings(small: Path) ->
     assert audit["recipes"][0]["flips"] == {"rloo": 0}
     assert [mover["action"] for mover in audit["gains"]] == ["go", "go", "take"]
     assert [mover["attempt"] for mover in audit["losses"]] == ["a", "b", "b"]
-    assert audit["findings"][-1] == "From dr_grpo to rloo, 0.0 % of the credited steps change sign."
+    assert audit["findings"][-1] == "From dr_grpo to rloo, 0.0 % of the nonzero advantages change sign."
 
 
 def test_audit_compares_three_recipes_and_four_depths_by_default(small: Path) -> None:
@@ -174,7 +174,7 @@ def test_audit_prints_tables_movers_and_findings(small: Path) -> None:
     assert "Steps that gain most from dr_grpo to rloo" in lines
     assert "u c 0 +2.000 +4.000 s go" in lines
     assert "u a 0 -2.000 -4.000 s [bold]go[/]" in lines
-    assert lines[-1] == "1. From dr_grpo to rloo, 0.0 % of the credited steps change sign."
+    assert lines[-1] == "1. From dr_grpo to rloo, 0.0 % of the nonzero advantages change sign."
 
 
 def test_audit_of_one_recipe_has_no_movers(small: Path) -> None:
@@ -204,7 +204,7 @@ def test_audit_of_the_shipped_example_counts_what_is_in_the_file() -> None:
 def test_audit_of_the_shipped_example_has_something_to_say() -> None:
     text = invoke("audit", str(EXAMPLE)).stdout
     assert "Findings" in text
-    assert "reached by several histories" in words(text)
+    assert "with several histories" in words(text)
 
 
 def test_a_batch_wide_recipe_audits_a_file_that_fits_into_memory(small: Path) -> None:
@@ -221,8 +221,8 @@ def test_explain_shows_groups_members_and_the_number_derived_again(small: Path) 
         "state  m",
         "action take",
         "EpisodeReturn compared ByTask, Mean / NoScale: (1 - 0.5) / 1 = 0.5",
-        "├── attempt a, mean of 2 steps: 1 (this attempt)",
-        "├── attempt b, mean of 2 steps: 0",
+        "├── rollout a, mean of 2 steps: 1 (this rollout)",
+        "├── rollout b, mean of 2 steps: 0",
         "└── of EpisodeReturn: 1",
         "credit +0.500000000; derived again by hand from the members, it agrees (gap 0.0e+00)",
     ]
@@ -311,7 +311,7 @@ def test_audit_shows_the_fraction_of_steps_that_are_compared_within_their_own_ro
 def test_explain_shows_twelve_members_and_counts_the_rest(tmp_path: Path) -> None:
     path = write(tmp_path / "many.jsonl", [row("t", f"a{i:02d}", 0, "s", float(i)) for i in range(15)])
     text = invoke("explain", str(path), "--attempt", "a00", "--step", "0", "--recipe", "grpo").stdout
-    assert text.count("attempt a") == 12
+    assert text.count("rollout a") == 12
     assert "… and 3 more members" in text
 
 

@@ -57,9 +57,9 @@ def test_every_optional_package_is_listed_with_its_extra(groupwise: Run, monkeyp
     known, missing = machine.find_version, ("pyarrow", "bfcl-eval")
     monkeypatch.setattr(machine, "find_version", lambda name: None if name in missing else known(name))
     out = groupwise("doctor").out
-    assert about(out, "pyarrow") == ["note pyarrow: not installed; pip install 'groupwise[parquet]' brings it"]
+    assert about(out, "pyarrow") == ["note pyarrow: not installed; to install: pip install 'groupwise[parquet]'"]
     assert about(out, "bfcl-eval") == [
-        "note bfcl-eval: not installed; pip install 'groupwise[bfcl]' && pip install --no-deps bfcl-eval brings it"
+        "note bfcl-eval: not installed; to install: pip install 'groupwise[bfcl]' && pip install --no-deps bfcl-eval"
     ]
     assert about(out, "torch") == [f"ok torch: {torch.__version__}"]
 
@@ -70,7 +70,7 @@ def test_more_threads_than_free_cores_are_warned_of(groupwise: Run, monkeypatch:
     assert ran.status == 0
     assert about(ran.out, "threads") == [
         "warning threads: torch uses 2; there are 4 cores, and the load is 3.1",
-        "Fix: export OMP_NUM_THREADS=1; threads that wait for a core make a tiny model about ten times slower",
+        "Fix: export OMP_NUM_THREADS=1; if threads share cores, a tiny model is about ten times slower",
     ]
 
 
@@ -78,7 +78,7 @@ def test_a_disk_that_is_nearly_full_is_warned_of(groupwise: Run, monkeypatch: py
     monkeypatch.setattr(machine, "read_free_disk", lambda folder: (0.5e9, 100e9))
     assert about(groupwise("doctor", "--out", "elsewhere").out, "disk") == [
         "warning disk: 500.0 MB of 100.0 GB free for elsewhere",
-        "Fix: free some space, or write runs elsewhere with --out",
+        "Fix: free some space, or choose another disk with --out",
     ]
 
 
@@ -138,8 +138,8 @@ def test_a_learner_that_learns_nothing_is_broken(groupwise: Run, monkeypatch: py
 
 def test_a_run_file_is_decoded_and_sized(groupwise: Run, tmp_path: Path) -> None:
     out = groupwise("doctor", small(tmp_path)).out
-    assert about(out, "small.toml") == ["ok small.toml: 2 updates of 8 attempts"]
-    assert about(out, "tokens") == ["ok tokens: at most 64 sampled tokens an update"]  # 8 attempts, 8 steps, 1 token
+    assert about(out, "small.toml") == ["ok small.toml: 2 updates of 8 rollouts"]
+    assert about(out, "tokens") == ["ok tokens: at most 64 sampled tokens per update"]  # 8 attempts, 8 steps, 1 token
     assert about(out, "memory of the run")[0].startswith("ok memory of the run: about ")
     assert about(out, "checkpoints")[0].startswith("ok checkpoints: 3 of ")
 
@@ -164,7 +164,7 @@ def test_a_wrong_run_file_is_broken_and_a_run_too_large_is_warned_of(
 def test_settings_are_tried_before_the_file_is_changed(groupwise: Run, tmp_path: Path) -> None:
     file = small(tmp_path)
     out = groupwise("doctor", file, "--set", "training.tasks=3", "--unset", "training.updates").out
-    assert about(out, "small.toml") == ["ok small.toml: 20 updates of 12 attempts"]
+    assert about(out, "small.toml") == ["ok small.toml: 20 updates of 12 rollouts"]
 
 
 def test_a_run_file_that_is_not_there_is_named_once(groupwise: Run) -> None:
@@ -223,7 +223,7 @@ def test_the_memory_of_a_run_is_told_part_by_part(groupwise: Run, tmp_path: Path
     out = groupwise("doctor", small(tmp_path)).out.splitlines()
     begin = next(number for number, line in enumerate(out) if "memory of the run" in line)
     table = {line[10:26].strip(): line[26:].split() for line in out[begin + 1 : begin + 11]}
-    assert {"weights", "gradients", "optimiser", "activations", "keys and values", "playing", "learning"} <= {*table}
+    assert {"weights", "gradients", "optimiser", "activations", "keys and values", "rollouts", "learning"} <= {*table}
     assert table["activations"][2:] == ["learning", "training.learner:", "token_budget,", "checkpoint_layers"]
     assert table["engine"][2:] == ["always", "engine.precision"]
 
@@ -233,8 +233,8 @@ def test_gradients_that_cannot_be_applied_as_they_come_are_warned_of(groupwise: 
     learner = 'token_budget = 32\napply_gradients = "as_they_come"\nmax_grad_norm = "off"\n'
     (tmp_path / "small.toml").write_text(f"{content}\n[training.learner]\n{learner}", encoding="utf-8")
     assert about(groupwise("doctor", "small.toml").out, "gradients") == [
-        "warning gradients: to be applied as they come, but attempts as long as they may be make several micro-batches "
-        "of a step",
+        "warning gradients: apply_gradients needs one micro-batch per optimizer step, but the longest rollouts need "
+        "several",
         "Fix: set training.learner: apply_gradients = 'together', or raise token_budget or minibatches",
     ]
     wide = content + "\n[training.learner]\n" + learner.replace("32", "4096")

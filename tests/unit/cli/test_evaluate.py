@@ -70,7 +70,7 @@ def test_with_other_settings_nothing_is_written_down(groupwise: Run, run: Path) 
     before = rows(run)
     ran = groupwise("evaluate", "run", "--set", "evaluation.temperature=0", "--unset", "evaluation.attempts", "--json")
     assert ran.status == 0, ran.err
-    assert "not kept in the journal: the settings are not those of the run" in ran.err
+    assert "not saved in the journal: the settings are not those of the run" in ran.err
     assert json.loads(ran.out)["attempts"] == 6, "one at each of two tasks with three seeds"
     assert rows(run) == before
 
@@ -82,7 +82,7 @@ def test_the_same_evaluation_gives_the_same_numbers(groupwise: Run, run: Path) -
 
 def test_what_is_printed_for_people(groupwise: Run, run: Path) -> None:
     lines = groupwise("evaluate", "run", "--per-task", "--temperature", "0.5").out.splitlines()
-    assert lines[0] == "run after update 2: 2 tasks of split train, seeds 0, 1, 2, 3 attempts each, temperature 0.5"
+    assert lines[0] == "run after update 2: 2 tasks of split train, seeds 0, 1, 2, 3 rollouts each, temperature 0.5"
     assert lines[2].startswith("success  ")
     assert lines[2].endswith("(95 % interval for tasks of this kind)")
     assert lines[3].split()[:2] == ["seed", "0:"]
@@ -116,7 +116,7 @@ def test_one_attempt_a_task_has_no_pass_at_k(groupwise: Run, run: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("nowhere",), "nowhere: there is no config.toml; give the folder of a run, as `groupwise train` makes it"),
+        (("nowhere",), "nowhere: there is no config.toml; give a run folder, as `groupwise train` creates it"),
         (("run", "--checkpoint", "9"), "run: there is no checkpoint 9; there are: 0, 1, 2"),
         (("run", "--split", "tests"), "there is no split 'tests'; did you mean 'test'? Valid: test, train, validation"),
     ],

@@ -70,11 +70,14 @@ def test_another_recipe_is_said_not_to_be_what_trained(groupwise: Run, tmp_path:
     step = ("--task", f"{task}@1", "--attempt", str(attempt), "--step", str(index))
     own = groupwise("explain", "run", *step).out
     assert "under dr_grpo" in own
-    assert f"the journal holds {credit:+.9f}: the same number" in own
+    assert f"the journal has {credit:+.9f}: the same number" in own
     other = groupwise("explain", "run", *step, "--recipe", "hgpo")
     assert other.status == 0
     assert "under hgpo" in other.out
-    assert f"this is not what trained: the run trained under dr_grpo, and its journal holds {credit:+.9f}" in other.out
+    assert (
+        f"this is not the number of the training: the run trained with dr_grpo, and its journal has {credit:+.9f}"
+        in other.out
+    )
     assert json.loads(groupwise("explain", "run", *step, "--recipe", "hgpo", "--json").out)["is_what_trained"] is False
 
 
@@ -82,8 +85,8 @@ def test_an_attempt_of_a_run_is_found_by_task_and_update(groupwise: Run, tmp_pat
     write_run(tmp_path / "run", updates=2, tasks=1, attempts=2)
     ran = groupwise("explain", "run", "--attempt", "0", "--step", "0")
     assert ran.status != 0
-    assert "attempt '0' exists in 2 tasks; add --task, one of:" in ran.err
-    assert "there is no attempt '9'" in groupwise("explain", "run", "--attempt", "9", "--step", "0").err
+    assert "rollout '0' exists in 2 tasks; add --task, one of:" in ran.err
+    assert "there is no rollout '9'" in groupwise("explain", "run", "--attempt", "9", "--step", "0").err
     assert "there is no task 'x'" in groupwise("explain", "run", "--attempt", "0", "--task", "x", "--step", "0").err
 
 
@@ -107,11 +110,11 @@ def test_a_beginning_that_fits_many_tasks_names_five(groupwise: Run, tmp_path: P
     scopes = sorted({f"{task}@{number}" for number in (1, 2) for task, *_ in read_recorded(folder, number)})
     assert len(scopes) == 6
     for options, advice in (
-        (("--task", "household"), "'household' fits them all: give more of the id"),
+        (("--task", "household"), "'household' matches all: give more of the id"),
         ((), "add --task"),
     ):
         ran = groupwise("explain", "run", *options, "--attempt", "0", "--step", "0")
         assert (ran.status, ran.out) == (2, "")
         assert ran.err == (
-            f"error: attempt '0' exists in 6 tasks; {advice}, one of: {', '.join(scopes[:5])}, ... (6 in all)\n"
+            f"error: rollout '0' exists in 6 tasks; {advice}, one of: {', '.join(scopes[:5])}, ... (6 in all)\n"
         )

@@ -49,9 +49,9 @@ def test_a_token_of_a_recorded_step_is_explained(files: tuple[Path, Path]) -> No
         "token 1, id 6 (log-prob -1): DiscountedTokens(gamma=0.5)",
         "   5 »6« 7   (tokens 0 to 2)",
         "  credit of its step: 0.5",
-        "  what it has of that: 0.5",
+        "  its weight: 0.5",
         "0.5 x 0.5 = 0.25; credit of the token +0.250000000, by hand +0.250000000",
-        "dropped by their credit: u, attempt c, step 0 (+0)",
+        "dropped by their credit: u, rollout c, step 0 (+0)",
     ]
 
 
@@ -81,4 +81,4 @@ def test_what_is_not_derived_is_said(tmp_path: Path) -> None:
     file = write(tmp_path / "rollouts.jsonl", ROWS[1:])
     lines = explain_json(file, "--recipe", "a_grae").splitlines()
     assert "; derived again by hand in part, it agrees (gap " in lines[-2]
-    assert lines[-1] == "not derived again, but taken as it was computed: the weights of Asymmetric"
+    assert lines[-1] == "not derived again, taken as computed: the weights of Asymmetric"

@@ -31,9 +31,7 @@ def read_step(run: Path, attempt: int) -> PlayedStep:
 
 def test_without_colours_a_number_stands_before_the_tokens_that_have_it(run: Path) -> None:
     lines = words(invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 0))
-    assert (
-        "credit of tokens: its number stands before the tokens that have it, · before those that do not train" in lines
-    )
+    assert "credit of tokens: printed before the tokens that have it; · if they do not train" in lines
     at = lines.index("0 What is three plus four?")
     assert lines[at + 1 : at + 4] == [
         "·«so» +0.750«three plus» ·«four» +0.250«is seven»",
@@ -115,9 +113,9 @@ def test_pairs_are_counted_by_group_and_told_by_attempt(tmp_path: Path) -> None:
     groups = words(invoke("inspect", run, "--update", 1))
     assert groups[0] == "run, update 1: 1 group, 0 without any pair"
     assert groups[1].split()[-1] == "pairs"
-    described = "attempt 0 over attempt 1: best and worst attempt at the task: return 1 against 0; margin 1, weight 1"
+    described = "rollout 0 over rollout 1: best and worst attempt at the task: return 1 against 0; margin 1, weight 1"
     assert f"pair: {described}" in words(invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 1))
-    assert "attempt 2 is in none of the 1 pairs of the task" in words(
+    assert "rollout 2 is in none of the 1 pairs of the task" in words(
         invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 2)
     )
     (pair,) = show_json("inspect", run, "--update", 1)["groups"][0]["pairs"]

@@ -29,7 +29,7 @@ def test_a_recorded_prompt_is_shown_by_origin(groupwise: Run, trained: Path) -> 
     ran = groupwise(*step)
     assert ran.status == 0, ran.err
     lines = words(ran.out)
-    assert lines[0].startswith(f"update 1, task {task}, attempt 0, step 0 ")
+    assert lines[0].startswith(f"update 1, task {task}, rollout 0, step 0 ")
     assert any("template«<s>» system« be brief» instruction«" in line for line in lines)
     assert any(line.endswith(" response") for line in lines)
     data = show_json(*step)
@@ -41,8 +41,8 @@ def test_a_recorded_prompt_is_shown_by_origin(groupwise: Run, trained: Path) -> 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--prompt", "0"), "--prompt needs an attempt, and goes without --why"),
-        (("--attempt", "0", "--prompt", "0", "--why", "0"), "--prompt needs an attempt, and goes without --why"),
+        (("--prompt", "0"), "--prompt needs a rollout; add --attempt NUMBER"),
+        (("--attempt", "0", "--prompt", "0", "--why", "0"), "--prompt and --why cannot be combined"),
         (("--attempt", "0", "--prompt", "9"), "there is no step 9; give one from 0 to 0"),
     ],
 )

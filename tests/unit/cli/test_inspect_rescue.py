@@ -23,13 +23,13 @@ def test_the_group_table_marks_rescued_groups_and_says_what_was_done(rescue_path
     assert lines[5] == "v 2 1 0 1 0.500 2 2 1.000"
     assert lines[6] == "w 2 0 0 0 0.000 2 2 0.354 rescued"
     assert [line.replace(NO_NUMBER, "none") for line in lines[9:]] == [
-        "what was done for them",
+        "rescued by",
         "task recalled shaped guidance |credit| without with",
         "t 1 from update 1 none none 0.000 0.250",
-        "t~beef none none shown attempt 0 of update 1 none 1.000",
+        "t~beef none none shown rollout 0 of update 1 none 1.000",
         "u none 2 of 4 none 0.000 0.905",
-        "w none none 1 success with guidance joined 0.000 0.354",
-        "w~cafe none none shown attempt 3 of update 1 none 1.000",
+        "w none none 1 success with a hint joined 0.000 0.354",
+        "w~cafe none none shown rollout 3 of update 1 none 1.000",
     ]
 
 
@@ -48,11 +48,11 @@ def test_a_groups_view_lists_what_was_recalled(rescue_path: Path) -> None:
     lines = words(invoke("inspect", rescue_path, "--update", 2, "--task", "t"))
     assert lines[:3] == [
         "t, update 2",
-        "mean |credit| 0.000 without what joined or was added, 0.250 with it",
+        "mean |credit| 0.000 without added rollouts and rewards, 0.250 with them",
         "attempt outcome ended steps credit, step by step from",
     ]
     assert lines[7].startswith(
-        "4 1 terminated 1 █ recalled from update 1, attempt 2: every attempt failed, log-ratio 0.125, credit"
+        "4 1 terminated 1 █ replayed from update 1, rollout 2: every attempt failed, log-ratio 0.125, credit"
     )
     data = show_json("inspect", rescue_path, "--update", 2, "--task", "t")
     (joined,) = data["joined"]
@@ -75,10 +75,10 @@ def test_a_recalled_attempt_is_shown_as_a_dialogue_and_explained(rescue_path: Pa
 
 def test_a_group_with_guidance_or_shaping_says_so(rescue_path: Path) -> None:
     guided = words(invoke("inspect", rescue_path, "--update", 2, "--task", "t~beef"))
-    assert guided[1] == "with guidance in the prompt: attempt 0 of update 1 at t"
+    assert guided[1] == "with a hint in the prompt: rollout 0 of update 1 of t"
     ranked = words(invoke("inspect", rescue_path, "--update", 2, "--task", "u"))
     assert ranked[1:3] == [
         "rewards shaped: 2 of 4",
-        "mean |credit| 0.000 without what joined or was added, 0.905 with it",
+        "mean |credit| 0.000 without added rollouts and rewards, 0.905 with them",
     ]
-    assert "> say 0 reward 0.5, of which 0.5 by comparison" in " ".join(ranked)
+    assert "> say 0 reward 0.5, of which 0.5 by reward shaping" in " ".join(ranked)

@@ -47,8 +47,8 @@ def test_a_table_of_a_skill_has_the_exact_truth(groupwise: Run, tmp_path: Path) 
     lines = words(ran.out)
     assert lines[0] == "recipe level error bias misdirection noise sign rank"
     assert {line.split()[0] for line in lines[1:3]} == {"rloo", "gigpo"}
-    assert any(line.startswith("prorag: not measured (JudgedSegments asks for 'judge'") for line in lines)
-    assert lines[-1].endswith("with a standard error of 0.000")
+    assert any(line.startswith("prorag: not measured (JudgedSegments needs 'judge'") for line in lines)
+    assert lines[-1].endswith("standard error 0.000")
     written = json.loads((tmp_path / "lab.json").read_text(encoding="utf-8"))
     assert written["recording"]["attempts"] == 8 * 4 * 8
     again = groupwise("lab", "lake.toml", *asked, "--json")
@@ -71,7 +71,7 @@ def test_a_policy_that_sees_more_than_the_state_is_refused(groupwise: Run, tmp_p
     memory = '{ kind = "anchored_window", low = 0, high = 2 }'
     ran = groupwise("lab", write_run(tmp_path, memory=memory), "--skill", "1")
     assert ran.status == 2
-    assert "which tells the policy more than a state does" in ran.err
+    assert "so the prompt contains more than the state" in ran.err
 
 
 def test_a_world_that_cannot_be_listed_is_refused(groupwise: Run, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_an_id_comes_before_longer_ids_wherever_they_stand_in_a_file_in_parts(
     explained = json.loads(groupwise(*step, "t", "--attempt", "1", "--json").out)
     assert len(in_chunks) == 1
     assert {member["task"] for member in explained["members"]} == {"t"}
-    assert groupwise(*step, "t", "--attempt", "2").err == ("error: there is no attempt '2' at task 't'; Valid: 0, 1\n")
+    assert groupwise(*step, "t", "--attempt", "2").err == ("error: there is no rollout '2' at task 't'; Valid: 0, 1\n")
     assert json.loads(groupwise(*step, "t3", "--attempt", "2", "--json").out)["value"] == 2.0
 
 

@@ -108,7 +108,7 @@ def test_a_run_that_has_begun_goes_on(
     (tmp_path / "first" / "journal.sqlite").touch()
     refused = groupwise("launch", str(small(tmp_path)), "--out", "first")
     assert refused.status == 2
-    assert "holds a run already; go on with --resume" in refused.err
+    assert "already has a run; continue it with --resume" in refused.err
     assert groupwise("launch", str(small(tmp_path)), "--out", "first", "--resume").status == 0
     assert [arguments[-1] for _, arguments, _, _ in started] == ["--resume", "--resume"]
 
@@ -139,7 +139,7 @@ def test_ctrl_c_says_how_to_go_on(
     monkeypatch.setattr(ranks, "run_ranks", interrupt)
     ran = groupwise("launch", str(small(tmp_path)), "--out", "first")
     assert ran.status == 130
-    assert "stopped; go on with: groupwise launch" in ran.err
+    assert "stopped; resume with: groupwise launch" in ran.err
     assert ran.err.rstrip().endswith("--resume")
     assert cluster.asked[-2:] == ["given back", "left"]
 

@@ -20,7 +20,7 @@ from tests.unit.report.run_folders import write_run
 AT_STEP = ("--attempt", "a", "--step", "0", "--recipe", "method.toml", "--trust")
 REASON = "the credit of Halved, whose trace BareTrace has no derive"
 TOKEN_REASON = "the credit of Doubled, whose trace str has no derive"
-TAKEN = "not derived again, but taken as it was computed: "
+TAKEN = "not derived again, taken as computed: "
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -144,7 +144,7 @@ def test_a_step_of_a_run_says_so_beside_the_number_of_its_journal(groupwise: Run
     write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, algorithm=algorithm)
     lines = groupwise("explain", "run", "--attempt", "1", "--step", "0", "--trust").out.splitlines()
     assert lines[-3:-1] == ["credit +0.000000000; not derived again by hand", f"{TAKEN}{REASON}"]
-    assert lines[-1] == "the journal holds +0.000000000: the same number"
+    assert lines[-1] == "the journal has +0.000000000: the same number"
     at_step = ("--update", "1", "--task", "household", "--attempt", "1", "--why", "0", "--trust")
     assert groupwise("inspect", "run", *at_step).out.splitlines()[-3:] == lines[-3:]
     data = json.loads(groupwise("inspect", "run", *at_step, "--json").out)

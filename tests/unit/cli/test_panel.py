@@ -163,4 +163,4 @@ def test_a_run_file_that_names_no_environment(groupwise: Run, tmp_path: Path, te
 
 def test_a_panel_file_says_its_fields_itself(groupwise: Run, panel: str) -> None:
     ran = groupwise("panel", panel, "--set", "length=2")
-    assert ran.err == "error: p.json: a panel file says its environment's fields itself; leave --set out\n"
+    assert ran.err == "error: p.json: --set cannot change a file of task sets; remove --set\n"

@@ -23,14 +23,14 @@ def test_prompts_readings_and_costs_are_printed(groupwise: Run, tmp_path: Path) 
     ran = groupwise("preview", small(tmp_path), "--tasks", "1", "--tokens", "--set", "rollout.max_tokens=2")
     assert ran.status == 0, ran.err
     lines = words(ran.out)
-    assert lines[0] == "the origin of each piece of text stands before it"
+    assert lines[0] == "the origin of each piece of text is printed before it"
     assert any(line.startswith("step 0 ") and "tokens:" in line for line in lines)
     assert any(line.startswith("template«<s>» instruction« ") for line in lines)
     assert any(line.startswith("as it is asked for ") and line.endswith(" valid") for line in lines)
     assert any(line.startswith("in other words, cut off at max_tokens ") for line in lines)
     assert any(line.startswith("0 ") and line.endswith(" '<s>' template") for line in lines)
     assert any(
-        line.startswith("an update: 8 attempts; were each as long as it may be (up to 8 steps), 128 sampled")
+        line.startswith("an update: 8 rollouts. If all have the maximum length (8 steps): 128 sampled")
         for line in lines
     )
     assert any(line.startswith("memory: about ") for line in lines)

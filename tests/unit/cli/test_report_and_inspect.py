@@ -104,12 +104,12 @@ def test_inspect_names_the_panels_that_the_run_began_with(tmp_path: Path) -> Non
     [
         (
             {"lag": 1, "max_age": 1},
-            "one update ahead: each but the first learns from what the version before the learner's sampled",
+            "one update ahead (one-step off-policy)",
         ),
         (
             {"lag": "free", "max_age": 2},
-            "free, at most 2 versions behind: attempts went on while weights were handed over, so that neither a "
-            "second run nor a resumed one comes to the same numbers",
+            "fully asynchronously, at most 2 versions behind: rollouts continue during weight syncs, so a repeated or "
+            "resumed run has other numbers",
         ),
         ({"lag": 0, "max_age": 1}, ""),
     ],
@@ -119,11 +119,11 @@ def test_report_and_inspect_say_how_far_ahead_attempts_were_played(
 ) -> None:
     rest = settings(methods.hgpo())["rollout"]
     folder = write_run(tmp_path / "run", updates=1, rollout=rest | rollout)
-    lines = [line for line in words(invoke("inspect", folder)) if line.startswith("attempts played")]
-    assert lines == ([f"attempts played {said}"] if said else [])
+    lines = [line for line in words(invoke("inspect", folder)) if line.startswith("rollouts sampled")]
+    assert lines == ([f"rollouts sampled {said}"] if said else [])
     invoke("report", folder)
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert (f"<dt>attempts played</dt><dd>{html.escape(said)}</dd>" in page) == bool(said)
+    assert (f"<dt>rollouts sampled</dt><dd>{html.escape(said)}</dd>" in page) == bool(said)
 
 
 def test_inspect_has_a_column_for_rescued_groups_where_there_are_any(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_inspect_says_which_groups_teach_nothing(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=1, tasks=2, attempts=1, algorithm=methods.grpo())
     lines = words(invoke("inspect", folder, "--update", 1))
     assert lines[0] == "run, update 1: 2 groups, 2 without any credit"
-    assert all(line.endswith("0.000 teaches nothing") for line in lines[2:])
+    assert all(line.endswith("0.000 no learning signal") for line in lines[2:])
 
 
 # inspect: an attempt, and why
@@ -215,7 +215,7 @@ def test_why_gives_the_journals_number_to_the_bit(run_path: Path, groups: list[P
     printed = invoke(*arguments, "--why", 0)
     assert f"task '{group.task}', attempt 1, index 0 under hgpo" in printed
     assert "(this step)" in printed
-    assert words(printed)[-1] == f"the journal holds {attempt.steps[0].credit:+.9f}: the same number"
+    assert words(printed)[-1] == f"the journal has {attempt.steps[0].credit:+.9f}: the same number"
 
 
 def test_why_says_when_the_journal_holds_another_number(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_why_says_when_the_journal_holds_another_number(tmp_path: Path) -> None:
     task = trajectories[0].task.id
     printed = invoke("inspect", folder, "--update", 1, "--task", task, "--attempt", 0, "--why", 0, status=1)
     assert words(printed)[-1] == (
-        f"the journal holds {other[0][0]:+.9f}: another number; the credit was made from more than these rows"
+        f"the journal has {other[0][0]:+.9f}: another number; the credit was made from more than these rows"
     )
 
 
@@ -258,7 +258,7 @@ def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Pa
     empty = write_run(tmp_path / "run", updates=0)
     assert "no setting differs" in words(invoke("inspect", "--diff", run_path, run_path))
     lines = words(invoke("inspect", "--diff", empty, empty))
-    assert lines[-2:] == ["there is no update that both have made", "no split was evaluated in both"]
+    assert lines[-2:] == ["the runs have no update in common", "no split was evaluated in both"]
 
 
 # inspect: what cannot be meant
@@ -267,7 +267,7 @@ def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "no run is given; write `groupwise inspect RUN`, or `groupwise inspect --diff A B`"),
+        ((), "no run given; use `groupwise inspect RUN`, or `groupwise inspect --diff A B`"),
         (("run", "--task", "t"), "--task needs an update; add --update N (`groupwise inspect RUN` lists them)"),
         (
             ("run", "--update", "1", "--attempt", "0"),
@@ -275,13 +275,13 @@ def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Pa
         ),
         (
             ("run", "--update", "1", "--task", "t", "--why", "0"),
-            "--why needs an attempt; add --attempt NUMBER (`--update N --task ID` lists them)",
+            "--why needs a rollout; add --attempt NUMBER (`--update N --task ID` lists them)",
         ),
         (
             ("run", "--diff", "run", "run"),
-            "--diff takes two folders and nothing else; write `groupwise inspect --diff A B`",
+            "--diff cannot be combined; use `groupwise inspect --diff A B`",
         ),
-        (("run", "--update", "7"), "run: there is no update 7; its updates run from 1 to 1"),
+        (("run", "--update", "7"), "run: there is no update 7; its updates are 1 to 1"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_and_status_2(
@@ -298,7 +298,7 @@ def test_a_step_that_is_not_there_is_named(groupwise: Run, tmp_path: Path) -> No
         (group,) = read_groups(run, 1)
     ran = groupwise("inspect", "run", "--update", "1", "--task", group.task, "--attempt", "1", "--why", "99")
     last = len(group.attempts[1].steps) - 1
-    assert ran.err == (f"error: task '{group.task}', attempt 1 has no step 99; its steps run from 0 to {last}\n")
+    assert ran.err == (f"error: task '{group.task}', rollout 1 has no step 99; its steps are 0 to {last}\n")
 
 
 # what they load

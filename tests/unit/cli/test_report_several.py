@@ -48,8 +48,8 @@ def test_a_page_that_is_there_is_not_overwritten_unless_it_is_named(groupwise: R
     ran = groupwise("report", *folders)
     assert ran.status == 2
     assert ran.err.strip() == (
-        "error: report.html is here already, and may be of other runs; give a name with --out, report.html again to "
-        "replace it"
+        "error: report.html exists already, maybe from other runs; choose another file with --out, or give "
+        "--out report.html to replace it"
     )
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == "of other runs"
     assert groupwise("report", *folders, "--out", "report.html").status == 0
@@ -99,9 +99,9 @@ def test_no_torch_is_needed(tmp_path: Path) -> None:
         (
             ("run", "elsewhere"),
             "run and elsewhere were evaluated on different tasks (split test, panel p and split test, panel q), so "
-            "that their success cannot be compared; report them one by one, or evaluate both on the same panel",
+            "they cannot be compared; report them one by one, or evaluate both on the same tasks",
         ),
-        (("unbegun",), "unbegun: none of the sweep's runs has begun; go on with `groupwise sweep`, then report it"),
+        (("unbegun",), "unbegun: no run of the sweep has begun; start them with `groupwise sweep`"),
     ],
 )
 def test_bad_input_is_one_sentence(groupwise: Run, tmp_path: Path, folders: tuple[str, ...], message: str) -> None:

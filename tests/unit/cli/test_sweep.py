@@ -19,10 +19,10 @@ def test_a_sweep_trains_tells_and_is_not_trained_twice(groupwise: Run, tmp_path:
     options = ("--seeds", "2", "--set", "device=cpu", "--jobs", "2", "--out", "out")
     ran = groupwise("sweep", file, *options)
     assert ran.status == 0, ran.err
-    assert "2 runs: 1 arm of 2 seeds; 2 to train, 2 at a time (--jobs)" in ran.err
+    assert "2 runs: 1 variant of 2 seeds; 2 to train, 2 at a time (--jobs)" in ran.err
     assert "small seed 1 is finished" in ran.err
     lines = words(ran.out)
-    assert lines[0].startswith("success on 2 tasks of split train (panel ")
+    assert lines[0].startswith("success on 2 tasks of split train (hash ")
     assert lines[2] == "arm seeds last best last, lowest to highest"
     assert lines[3].startswith("small 2 ")
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("journal.sqlite")}
@@ -38,7 +38,7 @@ def test_a_sweep_trains_tells_and_is_not_trained_twice(groupwise: Run, tmp_path:
     assert shown["missing"] == []
 
     listed = groupwise("sweep", file, "--seeds", "3", *options[2:], "--dry")
-    assert "the sweep in out gets more: seed 2" in listed.err
+    assert "the sweep in out is extended: seed 2" in listed.err
     assert words(listed.out) == [
         "small seed 0 out/small/seed0 finished",
         "small seed 1 out/small/seed1 finished",
@@ -83,7 +83,7 @@ def test_recipes_with_other_options_are_swept_over_one_file(groupwise: Run, tmp_
             "you mean 'updates'?",
         ),
         (("--set", "training.updates=1,none"), "small.toml with --set training.updates=none: RunConfig: training"),
-        (("--out", "run"), "run holds a run, and is no sweep; choose another folder with --out"),
+        (("--out", "run"), "run is a run, not a sweep; choose another folder with --out"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(

@@ -41,7 +41,7 @@ def test_a_run_goes_to_runs_under_the_files_name_and_says_what_to_do_next(groupw
     assert lines[3].startswith("after update 2: success ")
     assert lines[4:] == [
         "",
-        "The run is in runs/small. Look at it:",
+        "The run is in runs/small. Inspect it:",
         "  groupwise inspect runs/small",
         "  groupwise report runs/small",
         "  groupwise evaluate runs/small",
@@ -93,7 +93,7 @@ def test_a_folder_with_a_run_is_refused_before_anything_is_read(groupwise: Run, 
     ran = groupwise("train", "broken.toml", "--out", "there")
     assert (ran.status, ran.err) == (
         2,
-        "error: there holds a run already; go on with --resume, or choose another folder with --out\n",
+        "error: there already has a run; continue it with --resume, or choose another folder with --out\n",
     )
 
 
@@ -197,13 +197,13 @@ def test_a_finished_run_says_so_and_does_nothing(
         raise AssertionError("a finished run was opened")
 
     monkeypatch.setattr("groupwise.training.open_run.open_run", never)
-    said = "run is finished: it has made 2 updates of {}; to go on, give it more with --set training.updates=N\n"
+    said = "run is finished: 2 of {} updates; to continue, raise the limit with --set training.updates=N\n"
     assert groupwise("train", "--resume", "run").out == said.format(2)
     # Of the evaluation before the updates were fewer nothing is missing either.
     ran = groupwise("train", "--resume", "run", "--set", "training.updates=1")
     assert (ran.err, ran.out) == (
         "",
-        "run has made 2 updates already, more than 1, and nothing was changed; to go on, give it more with --set "
+        "run already has 2 updates, more than 1; nothing was changed; to continue, raise the limit with --set "
         "training.updates=N\n",
     )
     assert load_run(tmp_path / "run" / "config.toml").training.updates == 2
@@ -238,7 +238,7 @@ def test_an_interrupt_says_how_to_go_on_and_leaves_status_130(
 
     monkeypatch.setattr("groupwise.training.loop.train", interrupt)
     ran = groupwise("train", small(tmp_path), "--out", "my run")
-    assert (ran.status, ran.err) == (130, "stopped; go on with: groupwise train --resume 'my run'\n")
+    assert (ran.status, ran.err) == (130, "stopped; resume with: groupwise train --resume 'my run'\n")
 
 
 def test_without_the_trainer_one_sentence_says_what_to_install(groupwise: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,10 @@ from tests.unit.cli.conftest import Run
 from tests.unit.report.rescue_runs import write_rescue_run
 from tests.unit.report.run_folders import write_run
 
-REASON = "what comes of it now is another number, up to 0.5 away"
+REASON = "computed again, the numbers differ by up to 0.5"
 SENTENCE = (
-    f"The credit of update 2 cannot be derived again ({REASON}): what is shown is the credit that the journal holds, "
-    "without whom a step was compared with; whether a group was rescued goes by its outcomes"
+    f"The credit of update 2 cannot be derived again ({REASON}). The numbers are those of the "
+    "journal, without the groups; rescued groups are found by their final scores"
 )
 
 
@@ -70,8 +70,8 @@ def test_an_audit_says_so_of_the_runs_own_recipe(groupwise: Run, changed: Path) 
     ran = groupwise("audit", "run")
     assert ran.status == 0
     assert ran.err == (
-        "this run's own recipe does not give the credit that the journal holds in 1 update, the first of them 2 "
-        f"({REASON}): below stands what it would give the recorded attempts by themselves\n"
+        "this run's own recipe gives other advantages than the journal in 1 update, first in update 2 "
+        f"({REASON}). The table shows what it gives the recorded rollouts alone.\n"
     )
 
 
@@ -89,7 +89,7 @@ def test_an_audit_says_so_where_it_reads_less_than_trained(
     ran = groupwise("audit", "run", *recipe)
     assert ran.status == 0
     assert ran.err.startswith(
-        "this run's own recipe does not give the credit that the journal holds in 1 update, the first of them 2 "
-        "(an audit reads all updates as one file of recorded attempts, without those that were recalled; "
+        "this run's own recipe gives other advantages than the journal in 1 update, first in update 2 "
+        "(an audit leaves out replayed rollouts; "
     )
     assert groupwise("audit", "run", "--recipe", "grpo").err == ""

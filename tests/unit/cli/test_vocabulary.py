@@ -121,7 +121,7 @@ def test_preview_and_doctor_need_none_under_a_pretrained_model(groupwise: Run, t
     assert "go left or right" in previewed.out
     examined = groupwise("doctor", file, "--trust")
     assert examined.status == 0, examined.out
-    assert " run.toml: 1 updates of 8 attempts" in examined.out
+    assert " run.toml: 1 updates of 8 rollouts" in examined.out
 
 
 @pytest.mark.parametrize("listed", ["SIDES", "None"])

@@ -22,7 +22,7 @@ def test_the_folder_holds_what_was_taught_and_a_run_begins_with_it(groupwise: Ru
     ran = groupwise("warmup", small(tmp_path), "--out", "warm", *EPOCHS)
     assert ran.status == 0, ran.err
     lines = ran.out.splitlines()
-    assert lines[0] == "2 steps of 2 expert attempts"
+    assert lines[0] == "2 steps of 2 expert rollouts"
     assert lines[1].startswith("loss 2.")
     assert lines[1].endswith("over 150 epochs")
     assert float(lines[1].split()[3]) < 0.1
@@ -45,9 +45,9 @@ def test_recorded_attempts_teach_instead_of_the_expert(groupwise: Run, tmp_path:
     )
     ran = groupwise("warmup", small(tmp_path), "--out", "warm", "--from", "seen.jsonl", *EPOCHS)
     assert ran.status == 0, ran.err
-    assert ran.out.splitlines()[0] == "3 steps of 3 recorded attempts"  # the one that earned nothing is left out
+    assert ran.out.splitlines()[0] == "3 steps of 3 recorded rollouts"  # the one that earned nothing is left out
     ran = groupwise("warmup", "small.toml", "--out", "all", "--from", "seen.jsonl", "--min-earned", "0", *EPOCHS)
-    assert ran.out.splitlines()[0] == "4 steps of 4 recorded attempts"
+    assert ran.out.splitlines()[0] == "4 steps of 4 recorded rollouts"
 
 
 def test_an_adapter_is_merged_so_that_the_folder_is_a_whole_model(groupwise: Run, tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_what_cannot_be_is_told_before_anything_is_loaded(groupwise: Run, tmp_pa
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     assert groupwise("warmup", "missing.toml", "--out", "full").err == (
-        "error: full is there already; choose another folder with --out\n"
+        "error: full already exists; choose another folder with --out\n"
     )
     assert groupwise("warmup", "missing.toml", "--out", "new", "--min-earned", "1").err == (
-        "error: --min-earned is about recorded attempts; give them with --from\n"
+        "error: --min-earned needs recorded rollouts; give them with --from\n"
     )

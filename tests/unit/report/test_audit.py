@@ -64,7 +64,7 @@ def test_malformed_and_refused_steps_are_counted_apart_and_none_twice() -> None:
     assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (2, 1, 3)
     assert result.findings[:2] == [
         "50.0 % of the responses were malformed.",
-        "25.0 % of the actions were refused by the environment.",
+        "25.0 % of the actions were rejected by the environment.",
     ]
 
 
@@ -173,13 +173,13 @@ def test_one_recipe_moves_nothing() -> None:
 
 def test_findings_about_groups_states_and_the_last_recipe() -> None:
     assert audit_recipes(MIXED, depth=0).findings == [
-        "33.3 % of the tasks have a single attempt: nothing to compare it with. Sample at least two attempts per task.",
-        "33.3 % of the tasks have attempts that all score the same: episode credit (GRPO) is exactly 0 there. "
-        "Step-level credit may still differ; otherwise filter or replay them.",
-        "Group sizes differ (1 to 3 attempts): statistics are over the attempts present.",
-        "28.6 % of the steps were invalid: malformed, or refused by the environment; the file does not say which.",
+        "33.3 % of the tasks have a single rollout, so it cannot be compared. Sample at least two rollouts per task.",
+        "33.3 % of the tasks have zero-variance groups: their GRPO advantages are exactly 0. "
+        "Step-level advantages may still differ; if not, filter or replay these tasks.",
+        "Group sizes differ: 1 to 3 rollouts.",
+        "28.6 % of the steps were invalid (malformed or rejected by the environment).",
         "28.6 % of the steps have no state: GiGPO and HGPO cannot compare them.",
-        "dr_grpo has nobody to compare 14.3 % of the steps with; they get 0.",
+        "dr_grpo cannot compare 14.3 % of the steps; their advantage is 0.",
     ]
 
 
@@ -190,9 +190,9 @@ def test_findings_about_histories() -> None:
     rewards = [[0, 0, 0], [0, 0, 1], [0, 0, 3], [0, 0, 4]] * 10
     rows = walks(*["zam", "zam", "zbm", "zbm"] * 10, rewards=rewards)
     assert audit_recipes(rows, depth=2, gamma=1).findings == [
-        "33.3 % of the steps that share a state stand in one that was reached by several histories (depth 2).",
-        "40 steps (33.3 % of those) still find company that shares 2 earlier states too; for them the baseline moves "
-        "by 1.5 on average (0.95 deviations), and 20 turn sign.",
+        "33.3 % of the steps that share a state are in a state with several histories (depth 2).",
+        "40 steps (33.3 % of those) can also be compared with 2 equal earlier states. For them the baseline moves "
+        "by 1.5 on average (0.95 standard deviations), and 20 change sign.",
     ]
 
 
@@ -205,8 +205,8 @@ def test_findings_about_thin_states() -> None:
     rows = walks(["a", "b", "c"], ["a", "d", "e"], ["f", "g", "h"], rewards=[[0, 0, 1], [0, 0, 0], [0, 0, 2]])
     # Two of nine steps share their state.
     assert audit_recipes(rows, depth=0).findings == [
-        "Only 22.2 % of the steps share their state: step-level credit will be thin. Look for counters, time stamps "
-        "or ids in the state keys (`groupwise check rollouts`)."
+        "Only 22.2 % of the steps share their state, so few steps get a step-level advantage. Look for counters, "
+        "times or ids in the state keys (`groupwise check rollouts`)."
     ]
 
 
@@ -221,15 +221,15 @@ def test_findings_about_states_of_one_return() -> None:
     assert audit_recipes(half, depth=0).findings == []
     more = walks(["s"], ["s"], ["s"], ["t"], ["t"], rewards=[[1], [1], [1], [1], [0]])
     assert audit_recipes(more, depth=0).findings == [
-        "60.0 % of the steps that share a state share one return too: compared, and nothing learnt."
+        "60.0 % of the steps that share a state also have equal returns: they have no learning signal."
     ]
 
 
 def test_findings_about_recipes_go_from_each_to_the_next() -> None:
     result = audit_tables([OPPOSED], {"episode": EPISODE, "state": BY_STATE, "again": EPISODE}, depth=0)
     assert result.findings == [
-        "From episode to state, 50.0 % of the credited steps change sign.",
-        "From state to again, 50.0 % of the credited steps change sign.",
+        "From episode to state, 50.0 % of the nonzero advantages change sign.",
+        "From state to again, 50.0 % of the nonzero advantages change sign.",
     ]
 
 
@@ -247,8 +247,8 @@ def test_credit_where_nobody_earned_anything_is_told() -> None:
     ).recipes
     assert penalised.unrewarded_share == pytest.approx(0.5, rel=1e-4)
     assert plain.unrewarded_share == 0.0
-    (sentence,) = [finding for finding in audit_recipes(rows, "hgpo").findings if "nobody earned" in finding]
-    assert sentence.startswith("50.0 % of the credit of hgpo lies in tasks in which nobody earned anything")
+    (sentence,) = [finding for finding in audit_recipes(rows, "hgpo").findings if "without any reward" in finding]
+    assert sentence.startswith("50.0 % of the credit of hgpo is in tasks without any reward")
     scored = table("task attempt index reward outcome", ("q", 0, 0, 0.0, 1.0), ("q", 1, 0, 0.0, 0.0))
     assert audit_recipes(scored).recipes[0].unrewarded_share == 0.0  # an outcome is something earned
 

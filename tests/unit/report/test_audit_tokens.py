@@ -58,10 +58,10 @@ def test_tokens_by_hand() -> None:
     assert result.token_movers is not None
     assert result.token_movers == [], "tokens that both train have the same credit under the first and the last"
     assert result.findings[-4:] == [
-        "Under halved 100.0 % of the tokens train; 13.4 % of the variance of their credit lies inside steps.",
-        "Under begun 50.0 % of the tokens train; 0.0 % of the variance of their credit lies inside steps.",
-        "From steps to halved, 0.0 % of the credited tokens change sign.",
-        "From halved to begun, 0.0 % of the credited tokens change sign.",
+        "Under halved 100.0 % of the tokens train; 13.4 % of the variance of their credit is inside steps.",
+        "Under begun 50.0 % of the tokens train; 0.0 % of the variance of their credit is inside steps.",
+        "From steps to halved, 0.0 % of the nonzero tokens change sign.",
+        "From halved to begun, 0.0 % of the nonzero tokens change sign.",
     ]
 
 
@@ -140,7 +140,7 @@ def test_a_recipe_whose_columns_are_missing_is_refused_by_their_names() -> None:
         with pytest.raises(ConfigError) as raised:
             audit(TABLE, tokens, {"grpo": methods.grpo(), name: methods.build(name)})
         assert str(raised.value) == (
-            f"recipe {name!r} gives tokens credit by {missing}, which the file does not have; leave the recipe out, or "
+            f"recipe {name!r} needs {missing}, which the file does not have; leave the recipe out, or "
             "audit a recording that has them (docs/reference/rollouts.md)"
         )
 

@@ -61,7 +61,7 @@ def test_the_pairs_of_a_group_say_who_why_and_by_how_much(tmp_path: Path) -> Non
     (pair,) = group.pairs
     assert (pair.winner, pair.loser, pair.winner_step, pair.gap, pair.weight) == (0, 1, None, 1.0, 1.0)
     assert pair.describe() == (
-        "attempt 0 over attempt 1: best and worst attempt at the task: return 1 against 0; margin 1, weight 1"
+        "rollout 0 over rollout 1: best and worst attempt at the task: return 1 against 0; margin 1, weight 1"
     )
 
 

@@ -66,7 +66,7 @@ def test_credit_shared_by_attempts_lists_attempts() -> None:
     )
     part = Merged(of=methods.dr_grpo().advantage, by=ByEdge(history=0, next_state=False))
     explanation = explain_step(rows, part(rows), task="q", attempt=1, index=0)
-    assert explanation.formula == "mean of 2 attempts = 0"
+    assert explanation.formula == "mean of 2 rollouts = 0"
     assert explanation.members == (member(0, None, 1.0, num_steps=2), member(1, 0, -1.0, is_self=True))
 
 
@@ -92,7 +92,7 @@ def test_a_blend_shows_its_levels_with_their_weights() -> None:
         "Penalised(of=ReturnToGo(gamma=1.0), penalty=0.1) compared ByHistory(depth=0), Mean / NoScale"
     )
     assert shallow.members == (member(0, 0, 3), member(0, 1, 2, is_self=True), member(1, 0, 4))
-    assert (deep.compared, deep.formula, deep.members) == (False, "nobody else in the group: 0", ())
+    assert (deep.compared, deep.formula, deep.members) == (False, "the only member of its group: 0", ())
 
 
 def test_a_group_of_a_single_rollout_says_so() -> None:
@@ -120,7 +120,7 @@ def test_a_step_in_no_group_says_so() -> None:
 
 def test_a_lone_step_shows_what_it_was_given() -> None:
     explanation = explain_recipe(single_steps([5]), "grpo", 0, 0, alone="raw")
-    assert (explanation.value, explanation.formula) == (5, "nobody else in the group: 5")
+    assert (explanation.value, explanation.formula) == (5, "the only member of its group: 5")
     assert explanation.by_hand == explanation.inner[0][1].by_hand == 5
 
 
@@ -138,11 +138,11 @@ def test_shared_credit_shows_who_shared_it() -> None:
     )
     # RLOO: 1 - 2.5 and 0 - 3, mean -2.25.
     explanation = explain_recipe(rows, "salt", 0, 0, base="rloo")
-    assert (explanation.what, explanation.formula) == ("Merged", "mean of 2 attempts = -2.25")
+    assert (explanation.what, explanation.formula) == ("Merged", "mean of 2 rollouts = -2.25")
     assert explanation.members == (member(0, 0, -1.5, is_self=True), member(1, 0, -3.0))
     assert explanation.inner[0][1].formula == "(1 - 2.5) / 1 = -1.5"
     alone = explain_recipe(rows, "salt", 2, 0, base="rloo")
-    assert (alone.formula, alone.members) == ("shared with no other attempt: its own credit", ())
+    assert (alone.formula, alone.members) == ("shared with no other rollout: its own credit", ())
     by_step = explain_recipe(rows, "salt", 0, 0, base="rloo", count="step")
     assert by_step.formula == "mean of 2 steps = -2.25"
 
@@ -202,7 +202,7 @@ def test_what_an_unknown_estimator_gives_a_lone_step_is_not_derived() -> None:
 
     explanation = explain_step(ROWS, Lonely()(ROWS), task="q", attempt=1, index=1)
     assert (explanation.value, explanation.by_hand, explanation.compared) == (1.5, None, False)
-    assert explanation.not_derived == "what Lonely gives a step that is compared with no other"
+    assert explanation.not_derived == "the number that Lonely gives a step without a comparison"
 
 
 def test_the_largest_gap_is_found_anywhere_below() -> None:
@@ -233,9 +233,9 @@ def test_ids_may_be_given_as_text() -> None:
     ("where", "message"),
     [
         ({"task": "p"}, "there is no task 'p'; Valid: q"),
-        ({"attempt": "00"}, "there is no attempt '00'; did you mean '0'? Valid: 0, 1"),
-        ({"attempt": 7}, "there is no attempt 7; Valid: 0, 1"),
-        ({"index": 5}, "task 'q', attempt 0 has no step 5; its steps run from 0 to 1"),
+        ({"attempt": "00"}, "there is no rollout '00'; did you mean '0'? Valid: 0, 1"),
+        ({"attempt": 7}, "there is no rollout 7; Valid: 0, 1"),
+        ({"index": 5}, "task 'q', rollout 0 has no step 5; its steps are 0 to 1"),
     ],
 )
 def test_a_step_that_is_not_there_is_refused(where: dict[str, object], message: str) -> None:

@@ -51,7 +51,7 @@ def test_a_discounted_token_is_derived_from_its_place() -> None:
         value=0.5,
         by_hand=0.5,
         formula="0.5 x 1 = 0.5",
-        lines=("credit of its step: 1", "what it has of that: 0.5"),
+        lines=("credit of its step: 1", "its weight: 0.5"),
     )
     assert explain_at(DiscountedTokens(gamma=0.5), 0, step=1).formula == "1 x -1 = -1"
 
@@ -177,7 +177,7 @@ def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
     estimator = Relative(by=ByTask(), of=Doubled(), scale=NoScale())
     explanation = explain_step(TABLE, estimator(TABLE), task="t0", attempt=0, index=0)
     assert explanation.value == 2
-    assert explanation.list_not_derived() == ("what Doubled says",)
+    assert explanation.list_not_derived() == ("the value of Doubled",)
     assert (explanation.by_hand, explanation.inner[0][1].by_hand) == (2.0, None)
 
 

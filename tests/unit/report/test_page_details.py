@@ -63,11 +63,11 @@ def test_a_legend_says_what_the_shades_mean(tmp_path: Path) -> None:
 
 def test_pairs_stand_below_the_task_with_why_and_margin(tmp_path: Path) -> None:
     page = page_of(write_token_run(tmp_path / "run", PAIRED))
-    (row,) = re.findall(r'<tr><th scope="row">(attempt 0)</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>', page)
-    assert row == ("attempt 0", "attempt 1", "best and worst attempt at the task: return 1 against 0", "1")
-    assert "The loss reads pairs of attempts, which stand below each task." in page
+    (row,) = re.findall(r'<tr><th scope="row">(rollout 0)</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>', page)
+    assert row == ("rollout 0", "rollout 1", "best and worst attempt at the task: return 1 against 0", "1")
+    assert "The loss reads pairs of rollouts; they are listed below each task." in page
     even = [answer(attempt, "nine", 1.0, [1], []) for attempt in (0, 1)]
-    assert "The loss reads pairs, and these attempts make none." in page_of(
+    assert "The loss reads pairs, and these rollouts form none." in page_of(
         write_token_run(tmp_path / "even", PAIRED, even)
     )
 

@@ -148,7 +148,7 @@ def test_credit_that_is_not_the_journals_is_not_taken_for_it() -> None:
     wrong = [[value + 1e-6 for value in values] for values in right]
     assert isinstance(derive_credit(make_records(HOUSEHOLD, right), algorithm), DerivedCredit)
     assert why_not(derive_credit(make_records(HOUSEHOLD, wrong), algorithm)) == (
-        "what comes of it now is another number, up to 1e-06 away"
+        "computed again, the numbers differ by up to 1e-06"
     )
     assert why_not(derive_credit(make_records(HOUSEHOLD, right), None)) == "the run's algorithm cannot be read here"
     assert why_not(derive_credit([], algorithm)) == "it has no steps"

@@ -86,14 +86,14 @@ def test_a_group_of_its_own_holds_its_guided_attempts(groups: dict[str, PlayedGr
     assert own.num_compared == 2
     assert describe_guidance(rescue(own)) == HOTTER
     assert rescue(own).is_rescued
-    assert describe_requests(own) == [f"attempts 0, 1 were asked for: {HOTTER}"]
+    assert describe_requests(own) == [f"rollouts 0, 1 requested: {HOTTER}"]
 
 
 def test_guided_attempts_that_join_are_counted_by_how_they_did(groups: dict[str, PlayedGroup]) -> None:
     joined = groups["u"]
     assert [attempt.attempt for attempt in joined.attempts] == [0, 1]
     assert [attempt.attempt for attempt in joined.joined] == [2, 3]
-    assert describe_guidance(rescue(joined)) == "2 attempts with guidance joined, 1 solved"
+    assert describe_guidance(rescue(joined)) == "2 rollouts with a hint joined, 1 solved"
     assert rescue(joined).by == ["guidance"]
     assert rescue(joined).size_without == 0.0
     assert rescue(joined).is_rescued
@@ -105,7 +105,7 @@ def test_guided_attempts_that_replaced_a_group_are_the_group(groups: dict[str, P
     assert [attempt.attempt for attempt in replaced.attempts] == [2, 3]
     assert replaced.joined == ()
     assert [attempt.attempt for attempt in replaced.set_aside] == [0, 1]
-    assert describe_guidance(rescue(replaced)) == "with guidance"
+    assert describe_guidance(rescue(replaced)) == "with a hint"
     assert rescue(replaced).is_rescued, "those whose place they took were all alike"
 
 

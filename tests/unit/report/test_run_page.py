@@ -62,7 +62,7 @@ def test_the_headline_says_what_was_trained(run_path: Path) -> None:
     facts = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", shown))
     assert facts["algorithm"] == "hgpo (gamma 0.9)"
     assert facts["model"] == "tiny (hidden\xa0128, layers\xa03, heads\xa04)"
-    assert facts["updates"] == "6, each of 4 tasks \xd7 4 attempts"
+    assert facts["updates"] == "6, each of 4 tasks \xd7 4 rollouts"
     assert facts["seed"] == "0"
     assert "<title>hgpo on household: home</title>" in shown
 
@@ -73,7 +73,7 @@ def test_the_verdict_stands_in_big_numbers_with_intervals(page: str, run: RunFol
     assert re.findall(r'<span class="big">([^<]+)</span>', page) == [f"{100 * value:.1f}\u202f%" for value in share]
     assert "before training" in page
     assert "after update 6" in page
-    assert re.search(r"Success on 40 tasks of the test panel rose by [\d.]+ points; the 95\u202f% intervals", page)
+    assert re.search(r"Success on 40 tasks of the test set rose by [\d.]+ points; the 95\u202f% intervals", page)
 
 
 def test_every_family_has_a_line(page: str) -> None:
@@ -141,21 +141,21 @@ def test_a_run_without_updates_says_so(tmp_path: Path) -> None:
     shown = page_of(write_run(tmp_path / "run", updates=0))
     assert Outline(shown).sections == ["verdict", "settings"]
     assert "No update yet" in shown
-    assert "<dd>0 of 6, each of 4 tasks \xd7 4 attempts</dd>" in shown
+    assert "<dd>0 of 6, each of 4 tasks \xd7 4 rollouts</dd>" in shown
 
 
 def test_a_run_of_one_update_without_evaluation_gives_no_verdict(tmp_path: Path) -> None:
     shown = page_of(write_run(tmp_path / "run", updates=1, tasks=2, attempts=2))
     assert Outline(shown).sections == ["verdict", "learning", "time", "groups", "attempts", "settings"]
     assert shown.count('class="big"') == 1
-    assert "so this is no verdict" in shown
+    assert "so the numbers are not comparable" in shown
     assert re.findall(r"<h3>(Update \d)</h3>", shown) == ["Update 1"]
 
 
 def test_a_run_with_one_evaluation_has_nothing_to_compare_it_with(tmp_path: Path) -> None:
     shown = page_of(write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, evaluations=(1,), evaluation_tasks=8))
     assert shown.count('class="big"') == 1
-    assert "There is no second evaluation to compare it with." in shown
+    assert "There is no other evaluation to compare with." in shown
 
 
 def test_metrics_that_are_no_numbers_leave_gaps(tmp_path: Path) -> None:
@@ -193,14 +193,14 @@ def test_an_environment_without_success_is_judged_by_its_outcomes(tmp_path: Path
             replace(trajectory, scores={}) for trajectory in play_update(number, tasks=2, attempts=3, skill=0.4)
         ]
         write(folder, number, trajectories, {"rollout/success": 0.0, "rollout/return": 0.5})
-    assert "its environment does not say what success is" in page_of(folder)
+    assert "its environment does not define success" in page_of(folder)
     with Journal(folder / "journal.sqlite") as journal:
         for number in (0, 2):
             rows = play_panel(number, tasks=12, skill=0.4)
             journal.write_evaluation([replace(row, success=None, outcome=row.outcome + number) for row in rows])
     shown = page_of(folder)
     Outline(shown)
-    assert "Mean outcome on 12 tasks of the test panel rose; the 95" in shown
+    assert "Mean outcome on 12 tasks of the test set rose; the 95" in shown
     assert "<h3>Success</h3>" not in shown
     assert "hgpo</span> on World</h1>" in shown
     assert "solved" not in shown.partition('id="attempts"')[2]

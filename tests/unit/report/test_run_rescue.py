@@ -112,9 +112,9 @@ def test_a_group_that_recalled_holds_the_past_attempt_beside_its_own(groups: dic
     assert past.steps[0].credit == pytest.approx(RECALLED, abs=CLOSE)
     assert past.steps[0].company[0].members == 5
     assert find_attempt(group, 4, where="") is past
-    with pytest.raises(RecordError, match="there is no attempt 5; there are 0, 1, 2, 3, 4"):
+    with pytest.raises(RecordError, match="there is no rollout 5; there are 0, 1, 2, 3, 4"):
         find_attempt(group, 5, where="x")
-    assert describe_origin(past) == "recalled from update 1, attempt 2: every attempt failed, log-ratio 0.125"
+    assert describe_origin(past) == "replayed from update 1, rollout 2: every attempt failed, log-ratio 0.125"
 
 
 def test_replay_rescues_what_would_have_had_no_credit(groups: dict[str, PlayedGroup]) -> None:
@@ -142,7 +142,7 @@ def test_a_group_with_help_says_what_its_prompt_showed(groups: dict[str, PlayedG
     assert summary.is_rescued
     assert summary.by == ["guidance"]
     assert summary.size_without is None
-    assert describe_guidance(summary) == "shown attempt 0 of update 1"
+    assert describe_guidance(summary) == "shown rollout 0 of update 1"
 
 
 def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dict[str, PlayedGroup]) -> None:
@@ -151,11 +151,11 @@ def test_a_success_with_help_that_joined_does_not_count_as_the_tasks(groups: dic
     assert group.outcomes == [0.0, 0.0]
     summary = rescue(group)
     assert summary.guided_successes == (
-        ParentAttempt(number=2, task="w~cafe", attempt=1, why="solved with guidance, told without it"),
+        ParentAttempt(number=2, task="w~cafe", attempt=1, why="solved with a hint, recorded without it"),
     )
     assert summary.is_rescued
-    assert describe_guidance(summary) == "1 success with guidance joined"
-    assert describe_origin(group.joined[0]) == "solved with guidance, told without it: attempt 1 at w~cafe"
+    assert describe_guidance(summary) == "1 success with a hint joined"
+    assert describe_origin(group.joined[0]) == "solved with a hint, recorded without it: rollout 1 of w~cafe"
 
 
 def test_a_group_for_which_nothing_was_done_was_not_rescued(
@@ -194,8 +194,8 @@ def test_an_attempt_that_keeps_its_credit_is_compared_with_nobody(tmp_path: Path
         with pytest.raises(RecordError) as caught:
             explain_run_step(run, number=2, task="t", attempt=0, step=0)
         assert str(caught.value) == (
-            "task 't', attempt 0 kept the credit that it had in update 1, and was compared with nobody in update 2; "
-            "ask there: --update 1 --task t --attempt 2"
+            "task 't', rollout 0 has its credit from update 1 and was not compared in update 2; "
+            "use --update 1 --task t --attempt 2"
         )
         assert "Rescued groups" in render_page(run, method="grpo")
 
@@ -212,12 +212,12 @@ def test_the_page_has_a_section_on_rescued_groups_where_there_are_any(rescue_run
     assert "<code>t</code>" in rows[0]
     assert 'title="every attempt failed">1 from update 1<' in rows[0]
     assert "0.000 → <b>0.250</b>" in rows[0]
-    assert "shown attempt 0 of update 1" in rows[1]
+    assert "shown rollout 0 of update 1" in rows[1]
     assert f"{NO_NUMBER} → <b>1.000</b>" in rows[1]
     assert "update 2: by themselves 50.0\u202f%, rescued 50.0\u202f%, without 0.0\u202f%" in section
-    for title in ("Tasks without spread", "Recalled attempts", "Age of what was recalled", "Success with guidance"):
+    for title in ("Zero-variance tasks", "Replayed rollouts", "Staleness of replayed rollouts", "Success with a hint"):
         assert f"<h3>{title}</h3>" in section
-    assert "Distance of what was recalled" not in section
+    assert "Log-ratio of replayed rollouts" not in section
     assert 'id="rescued"' not in render_page(run, method="hgpo")
 
 

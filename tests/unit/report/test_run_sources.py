@@ -16,10 +16,10 @@ from groupwise.report.derived_credit import ParentAttempt, find_parent
         (
             "guided",
             "t~5f/1",
-            ParentAttempt(number=7, task="t~5f", attempt=1, why="solved with guidance, told without it"),
+            ParentAttempt(number=7, task="t~5f", attempt=1, why="solved with a hint, recorded without it"),
         ),
-        ("guided", "3/t/1", ParentAttempt(number=3, task="t", attempt=1, why="it guided this one")),
-        ("guided", "t/0", ParentAttempt(number=7, task="t", attempt=0, why="it guided this one")),
+        ("guided", "3/t/1", ParentAttempt(number=3, task="t", attempt=1, why="the source of its hint")),
+        ("guided", "t/0", ParentAttempt(number=7, task="t", attempt=0, why="the source of its hint")),
         ("guided", "a book", None),
         ("guided", None, None),
         ("fresh", "3/t/1", None),

@@ -92,11 +92,11 @@ def test_without_its_algorithm_nobody_knows_who_was_compared(tmp_path: Path, run
 def test_an_update_that_is_not_there_is_an_error(run: RunFolder, run_path: Path, tmp_path: Path) -> None:
     with pytest.raises(RecordError) as caught:
         read_groups(run, 9)
-    assert str(caught.value) == f"{run_path}: there is no update 9; its updates run from 1 to 6"
+    assert str(caught.value) == f"{run_path}: there is no update 9; its updates are 1 to 6"
     empty = write_run(tmp_path / "run", updates=0)
     with RunFolder(empty) as run, pytest.raises(RecordError) as caught:
         read_groups(run, 1)
-    assert str(caught.value) == f"{empty}: there is no update 1; it has made none yet"
+    assert str(caught.value) == f"{empty}: there is no update 1; it has none yet"
 
 
 def test_spread_is_the_deviation_and_exactly_nothing_among_equals() -> None:
@@ -120,7 +120,7 @@ def test_an_attempt_is_found_by_its_number() -> None:
     assert find_attempt(played_group, 1, where="x").outcome == 1.0
     with pytest.raises(RecordError) as caught:
         find_attempt(played_group, 2, where="runs/a, update 3")
-    assert str(caught.value) == "runs/a, update 3, task 't': there is no attempt 2; there are 0, 1"
+    assert str(caught.value) == "runs/a, update 3, task 't': there is no rollout 2; there are 0, 1"
 
 
 def test_a_steps_credit_is_explained_to_the_bit(run: RunFolder) -> None:

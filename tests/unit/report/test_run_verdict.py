@@ -16,15 +16,15 @@ from tests.unit.training.evaluation.panel_rows import AFTER, BEFORE, panel_rows
 
 def test_a_verdict_with_intervals_apart_is_progress() -> None:
     assert write_verdict_sentence(make_verdict(BEFORE + AFTER, "test")) == (
-        "Success on 10 tasks of the test panel rose by 80.0 points; the 95\u202f% intervals lie apart."
+        "Success on 10 tasks of the test set rose by 80.0 points; the 95\u202f% intervals do not overlap."
     )
 
 
 def test_a_single_evaluation_is_compared_with_nothing() -> None:
     again = [replace(row, seed=1, success=1.0 - (row.success or 0.0)) for row in AFTER]
     assert write_verdict_sentence(make_verdict(AFTER + again, "test")) == (
-        "Success on 10 tasks of the test panel (20 attempts), after update 8. "
-        "There is no second evaluation to compare it with."
+        "Success on 10 tasks of the test set (20 rollouts), after update 8. "
+        "There is no other evaluation to compare with."
     )
 
 
@@ -32,16 +32,16 @@ def test_overlapping_intervals_are_no_progress() -> None:
     verdict = make_verdict(BEFORE + panel_rows(8, [1.0, 1.0] + [0.0] * 8), "test")
     assert not verdict.is_clear
     assert write_verdict_sentence(verdict) == (
-        "Success on 10 tasks of the test panel rose by 10.0 points; "
+        "Success on 10 tasks of the test set rose by 10.0 points; "
         "the 95\u202f% intervals overlap, so this may be chance."
     )
     worse = make_verdict(AFTER + panel_rows(9, [row.success for row in BEFORE]), "test")
     assert write_verdict_sentence(worse) == (
-        "Success on 10 tasks of the test panel fell by 80.0 points; the 95\u202f% intervals lie apart."
+        "Success on 10 tasks of the test set fell by 80.0 points; the 95\u202f% intervals do not overlap."
     )
     same = make_verdict(BEFORE + panel_rows(8, [row.success for row in BEFORE]), "test")
     assert write_verdict_sentence(same) == (
-        "Success on 10 tasks of the test panel did not change; the 95\u202f% intervals overlap, so this may be chance."
+        "Success on 10 tasks of the test set did not change; the 95\u202f% intervals overlap, so this may be chance."
     )
 
 
@@ -49,7 +49,7 @@ def test_evaluations_on_different_tasks_cannot_be_compared() -> None:
     verdict = make_verdict(BEFORE + panel_rows(8, [1.0] * 10, panel="q"), "test")
     assert not verdict.is_one_panel
     assert write_verdict_sentence(verdict) == (
-        "Success before training and after update 8, on different tasks: the two cannot be compared."
+        "Success before training and after update 8, on different tasks, so they cannot be compared."
     )
 
 

@@ -85,8 +85,7 @@ def test_different_panels_are_refused(tmp_path: Path) -> None:
         sum_up(read_arms(first, second))
     assert str(raised.value) == (
         f"{first} and {second} were evaluated on different tasks (split test, panel aaaaaaaaaaaa and split test, panel "
-        "bbbbbbbbbbbb), so that their success cannot be compared; report them one by one, or evaluate both on the same "
-        "panel"
+        "bbbbbbbbbbbb), so they cannot be compared; report them one by one, or evaluate both on the same tasks"
     )
 
 
@@ -96,7 +95,7 @@ def test_success_and_outcome_are_not_compared(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         sum_up(read_arms(first, second))
     assert str(raised.value) == (
-        f"{first} tells success and {second} tells outcome, which cannot be compared; report them one by one"
+        f"{first} has success and {second} has outcome, which cannot be compared; report them one by one"
     )
 
 

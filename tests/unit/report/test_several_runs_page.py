@@ -32,7 +32,7 @@ def test_the_page_tells_arms_pairs_families_runs_and_settings(tmp_path: Path) ->
     ]
     page = render(*folders)
     texts = list_texts(page)
-    for section in ("Over seeds", "Over each other", "Arm by arm", "By family", "Run by run", "What differs"):
+    for section in ("Over seeds", "Curves", "Variant by variant", "By family", "Run by run", "What differs"):
         assert section in texts
     assert "2 arms, 6 runs" in texts
     assert texts[texts.index("last") : texts.index("seeds") + 1] == ["last", "best", "seeds"]
@@ -87,16 +87,16 @@ def test_what_must_be_known_to_read_the_numbers_is_said(tmp_path: Path) -> None:
         write_small_run(tmp_path / "1", seed=1, wins={}),
     )
     texts = list_texts(page)
-    assert "An interval over fewer than three seeds says little: grpo." in texts
-    assert "Not evaluated yet, and not counted: grpo seed 1." in texts
-    assert "Not finished, and counted as far as they are: grpo seed 0 (2 of 3)." in texts
+    assert "An interval over fewer than three seeds is not reliable: grpo." in texts
+    assert "Not evaluated yet, so not counted: grpo seed 1." in texts
+    assert "Not finished; counted up to their last update: grpo seed 0 (2 of 3)." in texts
 
 
 def test_runs_without_evaluation_are_not_ranked(tmp_path: Path) -> None:
     texts = list_texts(
         render(write_small_run(tmp_path / "0", wins={}), write_small_run(tmp_path / "1", seed=1, wins={}))
     )
-    assert "None of these runs was evaluated on a fixed panel, so that there is nothing to rank them by." in texts
+    assert "None of these runs was evaluated on a fixed task set, so they cannot be ranked." in texts
     assert "Success" in texts
 
 

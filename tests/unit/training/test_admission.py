@@ -78,7 +78,7 @@ def test_the_journal_the_metrics_and_inspect_say_who_was_left_out(tmp_path: Path
     assert all(len({each.attempt for each in (*g.attempts, *g.set_aside)}) == 8 for g in groups)
     assert groups[0].num_compared == 5, "credit is derived again without those who were left out"
     numbers = [each.attempt for each in groups[0].set_aside]
-    sentence = f"attempts {', '.join(map(str, numbers))} set aside by the admission at_most"
+    sentence = f"rollouts {', '.join(map(str, numbers))} left out by the admission at_most"
     call = ["inspect", str(tmp_path), "--update", "2"]
     assert f"{groups[0].task}: {sentence}" in call_command(call)
     shown = call_command([*call, "--task", groups[0].task, "--attempt", str(numbers[0])])
@@ -102,7 +102,7 @@ def test_an_update_in_which_nobody_is_admitted_learns_nothing_and_goes_on(tmp_pa
     assert len(run.journal.set_aside(1)) == 16
     with RunFolder(tmp_path) as folder:
         assert [len(group.set_aside) for group in read_groups(folder, 1)] == [8, 8]
-    assert "set aside by the admission" in call_command(["inspect", str(tmp_path), "--update", "1"])
+    assert "left out by the admission" in call_command(["inspect", str(tmp_path), "--update", "1"])
 
 
 def test_an_admission_that_gives_back_others_is_named(tmp_path: Path) -> None:

@@ -240,16 +240,14 @@ def test_an_exported_folder_is_not_exported_again(groupwise: Command, place: Pat
     export_run(place / "whole", tmp_path / "out")
     ran = groupwise("export", "out", "--merge")
     assert ran.status == 2
-    assert ran.err.strip() == (
-        "error: out was exported already; all that is left to do is to send it: --push ACCOUNT/NAME"
-    )
+    assert ran.err.strip() == ("error: out is an exported folder; it can only be uploaded: --push ACCOUNT/NAME")
 
 
 def test_the_command_says_what_it_wrote(groupwise: Command, place: Path, tmp_path: Path) -> None:  # noqa: F811
     ran = groupwise("export", str(place / "adapted"), "--out", "out", "--best")
     assert ran.status == 0, ran.err
     assert "the adapter after update" in ran.out
-    assert "--merge writes a whole model" in ran.out
+    assert "with --merge, the folder contains the whole model" in ran.out
     ran = groupwise("export", str(place / "whole"), "--out", "other", "--json")
     assert json.loads(ran.out) == {"folder": "other", "update": 4, "is_adapter": False, "pushed_to": None}
     ran = groupwise("export", str(tmp_path))
