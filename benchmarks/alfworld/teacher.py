@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from groupwise.data.records import Task
 from groupwise.data.samples import Sample
 from groupwise.data.seeds import seed_of
-from groupwise.envs.alfworld.environment import find_games_folder, open_game
-from groupwise.envs.alfworld.expert import find_shortest_plan
+from groupwise.envs.alfworld.environment import find_games_folder, find_shortest_plan, open_game
 from groupwise.envs.alfworld.game import Game, GameState
 from groupwise.system.errors import ConfigError
 

@@ -83,8 +83,15 @@ class RecordedAttempt:
 
     def expect(self, transcript: Sequence[Comparable], trouble: str, *, start: int = 0) -> None:
         """Raise where a transcript is not the attempt's own, from a step on."""
-        if transcript != (expected := self.transcript[start:]):
-            raise self.break_rule(f"{trouble}, {find_first_difference(transcript, expected)}")
+        if transcript == (expected := self.transcript[start:]):
+            return
+        difference = f"one has {len(transcript)} steps, the other {len(expected)}"
+        for step, (shown, step_expected) in enumerate(zip(transcript, expected, strict=False)):
+            if shown != step_expected:
+                first, other = next((a, b) for a, b in zip(shown, step_expected, strict=False) if a != b)
+                difference = f"after {step} steps: {first!r} and {other!r}"
+                break
+        raise self.break_rule(f"{trouble}, {difference}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,14 +210,6 @@ def outcome_to_comparable(outcome: Outcome) -> Comparable:
     """What an outcome shows, in a form that compares; the state key aside."""
     ending = (outcome.terminated, outcome.truncated, outcome.accepted, outcome.success)
     return (*to_comparable(outcome.observation), repr(outcome.reward), *ending)
-
-
-def find_first_difference(transcript: Sequence[Comparable], expected: Sequence[Comparable]) -> str:
-    for step, (step_shown, step_expected) in enumerate(zip(transcript, expected, strict=False)):
-        if step_shown != step_expected:
-            fields = [(a, b) for a, b in zip(step_shown, step_expected, strict=False) if a != b]
-            return f"after {step} steps: {fields[0][0]!r} and {fields[0][1]!r}"
-    return f"one has {len(transcript)} steps, the other {len(expected)}"
 
 
 # The rules of the conformance suite for environments. Each one's docstring says why it matters, to whoever breaks it.
@@ -668,12 +667,10 @@ def _is_counter(keys: list[Hashable]) -> bool:
     )
 
 
-Rule = Callable[[CheckedEnvironment], str]
-"""A named promise of an environment."""
 NUM_TASKS = 12
-"""How many training tasks are played unless it is said."""
+"""Training tasks that a check runs by default."""
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[CheckedEnvironment], str], ...] = (
     opens_and_plays,
     fields_have_their_types,
     is_repeatable,
@@ -704,12 +701,9 @@ RULES: tuple[Rule, ...] = (
 def check_environment(
     part: EnvironmentPart, *, tasks: Sequence[Task] | int = NUM_TASKS, seed: int = 0
 ) -> list[RuleResult]:
-    """Check an environment against every rule; one that cannot be had (its package is missing) raises its ConfigError.
+    """Check an environment against every rule. If it cannot be opened (its package is missing), raise its ConfigError.
 
-    Args:
-        part: The environment.
-        tasks: The tasks to play, or how many training tasks to choose by the seed; fewer for a slow environment.
-        seed: For the choice of tasks and of actions.
+    `tasks` are the tasks to run, or how many training tasks to draw; the seed draws tasks and actions.
     """
     results: list[RuleResult] = []
     subject = cache(lambda: CheckedEnvironment(part=part, tasks=_choose_tasks(part, tasks, seed), seed=seed))

@@ -81,24 +81,19 @@ class CountdownEnvironment(SteppedEnvironment):
     def act(self, action: str) -> Outcome:
         self._progress.step()
         expression = check_expression(action, numbers=self._numbers, target=self._target)
-        facts = self._tell_facts(expression)
+        facts: dict[str, Any] = {"gold_answer": str(self._target)}
         if expression is None or not expression.fits:
+            if expression is not None:
+                facts["expression"] = expression.text
+            facts["checks"] = write_checks(read=expression is not None, fits=None if expression is None else False)
             seen = show_text("That is not an answer.")
             return self._progress.outcome(seen, success=False, accepted=False, facts=facts)
-        seen = show_text("Right." if expression.is_right else "Wrong.")
-        reward = self._part.success_reward if expression.is_right else 0.0
-        return self._progress.outcome(seen, success=expression.is_right, reward=reward, facts=facts)
-
-    def _tell_facts(self, expression: CheckedExpression | None) -> dict[str, Any]:
-        gold = {"gold_answer": str(self._target)}
-        if expression is None:
-            return {**gold, "checks": write_checks(read=False)}
-        if not expression.fits:
-            return {**gold, "expression": expression.text, "checks": write_checks(read=True, fits=False)}
         is_right = expression.is_right
         checks = write_checks(read=True, fits=True, right=is_right)
-        answer = {"answer": str(expression.value), "exact": is_right}
-        return {**answer, **gold, "expression": expression.text, "checks": checks}
+        facts = {"answer": str(expression.value), "exact": is_right, **facts, "expression": expression.text}
+        seen = show_text("Right." if is_right else "Wrong.")
+        reward = self._part.success_reward if is_right else 0.0
+        return self._progress.outcome(seen, success=is_right, reward=reward, facts=facts | {"checks": checks})
 
     def expert(self) -> str | None:
         return None if self._progress.ended else find_expression(self._numbers, self._target)

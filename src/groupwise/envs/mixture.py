@@ -87,7 +87,14 @@ class Mixture(Part, slot="env", self_contained=True):
             ]
             for name, env in self.environments.items()
         }
-        _check_distinct(panels)
+        owner: dict[str, str] = {}
+        for name, tasks in panels.items():
+            for task in tasks:
+                if (other := owner.setdefault(task.id, name)) != name:
+                    raise ConfigError(
+                        f"mixture: {other!r} and {name!r} both have the task {task.id}; mix environments whose tasks "
+                        "differ"
+                    )
         _check_splits(self.environments)
         mixed: list[Task] = []
         taken = dict.fromkeys(panels, 0)
@@ -148,55 +155,38 @@ def mean_max_steps(env: EnvironmentPart) -> float:
     return fmean(steps, weights=list(env.weights.values()))
 
 
-def _check_distinct(panels: Mapping[str, Sequence[Task]]) -> None:
-    owner: dict[str, str] = {}
-    for name, tasks in panels.items():
-        for task in tasks:
-            other = owner.setdefault(task.id, name)
-            if other != name:
-                raise ConfigError(
-                    f"mixture: the task {task.id} is in {other!r} and in {name!r}, so that its group would be of "
-                    "both; mix environments whose tasks differ"
-                )
-
-
 def _check_splits(environments: Mapping[str, EnvironmentPart]) -> None:
-    """Refuse an environment that has in one split what another has in another; ids say the split, so content counts."""
-    contents = {
-        (name, split): {_identify(env, task) for task in _ask_panel_if_any(env, split)}
-        for name, env in environments.items()
-        for split in SPLITS
-    }
+    """Raise if two environments have the same content in different splits; ids contain the split, so they differ."""
+    contents: dict[tuple[str, str], set[str]] = {}
+    for name, env in environments.items():
+        for split in SPLITS:
+            try:
+                contents[name, split] = {_identify(env, task) for task in ask_panel(env, split)}
+            except GroupwiseError:  # there is no such split, or it cannot be read: the error comes when it is used
+                contents[name, split] = set()
     for (name, split), (other, other_split) in permutations(contents, 2):
         num_shared = len(contents[name, split] & contents[other, other_split])
         if name != other and split != other_split and num_shared:
             raise ConfigError(
                 f"mixture: the {split} split of {name!r} and the {other_split} split of {other!r} share {num_shared} "
-                f"{'task' if num_shared == 1 else 'tasks'}, so that evaluations would measure memory; take what they "
-                "share out of one of the two"
+                f"{'task' if num_shared == 1 else 'tasks'}; remove them from one of the two, or evaluations use "
+                "trained tasks"
             )
 
 
-def _ask_panel_if_any(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
-    try:
-        return ask_panel(env, split)
-    except GroupwiseError:  # it has no such split, or cannot read it: that stops who asks for it
-        return ()
-
-
 def _identify(env: EnvironmentPart, task: Task) -> str:
-    """What a task is, in whatever split: as its environment tells its tasks apart, else all of its content."""
+    """A digest of a task's content, without its split; `identify_content` of the environment says what counts."""
     identify = getattr(env, "identify_content", None)
     try:
         return digest_value(identify(task)) if identify else digest_task(task)
-    except (TypeError, ValueError):  # somebody's payload that JSON cannot write
+    except (TypeError, ValueError):  # JSON cannot write the payload
         return task.id
 
 
 def choose_next(weights: Mapping[str, float], taken: Mapping[str, int], *, among: Collection[str] | None = None) -> str:
-    """Whose turn it is: the one whose turns lie furthest behind their share; of equals the first.
+    """The name whose turns are furthest behind its fraction of the weights; the first of equals. `taken` counts turns.
 
-    Nobody is ever more than one turn ahead of their share. Between two, nobody is more than one turn behind either.
+    No name is ever more than one turn ahead of its fraction. Of two names, none is more than one turn behind either.
 
     >>> taken = {"a": 0, "b": 0}
     >>> for _ in range(8):
@@ -204,11 +194,6 @@ def choose_next(weights: Mapping[str, float], taken: Mapping[str, int], *, among
     ...     taken[name] += 1
     >>> taken
     {'a': 6, 'b': 2}
-
-    Args:
-        weights: what each counts, by name; above 0.
-        taken: turns that each has had.
-        among: who can take a turn; None = all.
     """
     names = [name for name in weights if among is None or name in among]
     total = sum(weights[name] for name in names)

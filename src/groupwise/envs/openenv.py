@@ -276,14 +276,18 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         raise report_missing_package("openenv") from None
     # Messages keep to the address as it was given, which names secrets and does not hold them.
     place = resolve_references(url)
+    host = urlsplit(place).hostname or ""
+    try:
+        is_local = ip_address(host).is_loopback
+    except ValueError:
+        is_local = host == "localhost"
     try:
         session = connect(
             socket_url(place),
             open_timeout=timeout,
             close_timeout=SHUTDOWN_TIMEOUT,
             max_size=MAX_ANSWER_BYTES,
-            # A proxy is for what lies outside; its settings often forget this machine.
-            proxy=None if _is_this_machine(place) else True,
+            proxy=None if is_local else True,  # proxy settings often forget this machine
         )
         return held.enter_context(session)
     except TimeoutError:
@@ -291,14 +295,6 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
     except (OSError, WebSocketException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise EnvironmentFault(f"openenv {url}: there is no session to be had ({reason}); start the server") from None
-
-
-def _is_this_machine(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _hang_up(socket: ClientConnection, held: ExitStack) -> None:

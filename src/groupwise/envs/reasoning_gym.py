@@ -146,8 +146,11 @@ class ReasoningGym(Part, slot="env"):
 
 
 def make_judge() -> Callable[[Mapping[str, Any]], Any]:
-    """What runs inside the verifier's process: it makes questions, and makes one again to score an answer to it."""
-    install_readers()
+    """What runs inside the verifier's process: it makes questions, and scores an answer to a question made again."""
+    import_module(PACKAGE)
+    guard_sympy()
+    for name in EVALUATORS:  # answers are read by a grammar and not evaluated
+        import_module(name).__dict__["eval"] = read_literal
     return lambda request: _score_answer(request) if "answer" in request else _make_questions(request)
 
 
@@ -287,14 +290,6 @@ def require_boundary(family: str) -> None:
         f"reasoning_gym {family!r}: its scorer may evaluate what a model answers, and this system has no seccomp to "
         f"hold that; install reasoning-gym=={max(READ_VERSIONS)}, whose scorers were read, or train on Linux"
     )
-
-
-def install_readers() -> None:
-    """Within a verifier's process: import the families, and have their answers read instead of evaluated."""
-    import_module(PACKAGE)
-    guard_sympy()
-    for name in EVALUATORS:
-        import_module(name).__dict__["eval"] = read_literal
 
 
 @cache

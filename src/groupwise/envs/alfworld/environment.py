@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
+from itertools import islice, permutations
 from pathlib import Path
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Literal, NamedTuple, Self, get_args
 
 from pydantic import Field
 
 from groupwise.data.records import Task
-from groupwise.envs.alfworld.expert import find_shortest_plan
-from groupwise.envs.alfworld.game import HELP, Game, GameAction, GameState, read_game
+from groupwise.envs.alfworld.game import HELP, NOWHERE, TREATMENTS, Game, GameState, read_game
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.panel import DISTINCT, check_env, check_split, take_in_turn
 from groupwise.envs.kit.progress import SteppedEnvironment
@@ -97,9 +98,10 @@ class Alfworld(Part, slot="env"):
         return AlfworldEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
-        numbers = [str(number) for number in range(1, MAX_NUMBER + 1)]
-        always = (self.instruction(), WELCOME, HELP, NOTHING_HAPPENS)
-        return vocabulary_of((*always, *SENTENCES, GOAL_WORDS, NAMES, *numbers))
+        numbers = map(str, range(1, MAX_NUMBER + 1))
+        return vocabulary_of(
+            (self.instruction(), WELCOME, HELP, NOTHING_HAPPENS, *SENTENCES, GOAL_WORDS, NAMES, *numbers)
+        )
 
     def instruction(self) -> str:
         return "Do the task in the home, one command at a time."
@@ -125,7 +127,9 @@ class AlfworldEnvironment(SteppedEnvironment):
         possible = self._possible.get(text)
         if possible is None:
             return self._progress.outcome(self._observe(NOTHING_HAPPENS), accepted=False)
-        self._follow(text, possible)
+        if self._followed is not None and not possible.changes_nothing:
+            is_next = text == next(iter(self._state.game.walkthrough[self._followed :]), "")
+            self._followed = self._followed + 1 if is_next else None
         seen = self._observe(self._state.carry_out(possible))
         if self._state.is_won():
             return self._progress.outcome(seen, success=True, reward=self._part.success_reward)
@@ -143,13 +147,6 @@ class AlfworldEnvironment(SteppedEnvironment):
         if self._followed is not None and self._followed < len(walkthrough):
             return walkthrough[self._followed]
         return next(iter(find_shortest_plan(self._state)), None)
-
-    def _follow(self, text: str, action: GameAction) -> None:
-        """Note whether a command is the walkthrough's next one; one that changes nothing does not lead away from it."""
-        if self._followed is None or action.changes_nothing:
-            return
-        is_next = text == next(iter(self._state.game.walkthrough[self._followed :]), "")
-        self._followed = self._followed + 1 if is_next else None
 
     def _observe(self, text: str) -> Observation:
         state = self._state
@@ -223,3 +220,128 @@ def open_game(folder: Path, name: str, sha256: str) -> Game:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise RecordError(f"{str(file)!r}: not the file that the task was made from; make the panel from these games")
     return read_game(content, repr(str(file)))
+
+
+# The expert for rollouts that left the walkthrough of the game file.
+#
+# A plan fetches the things that the task needs, treats them, and brings them to their target or to a lamp. The shortest
+# plan wins. Like the walkthrough, the expert knows where everything is.
+
+MAX_PLANS = 400
+"""Plans that are compared; homes with many drawers and many things of a kind have more."""
+
+
+class _Errand(NamedTuple):
+    """Things to fetch, and the receptacle to put them in or, with a lamp, the one where it stands."""
+
+    things: tuple[int, ...]
+    place: int
+    lamp: int = NOWHERE
+
+
+class _NoWayError(Exception):
+    """A plan cannot be carried out: what is in hand fits nowhere, or there is no place to treat a thing."""
+
+
+def find_shortest_plan(state: GameState) -> list[str]:
+    """The commands of a short way to solve the task from here; empty if there is none."""
+    plans = (_make_plan(state, errand) for errand in islice(_list_errands(state), MAX_PLANS))
+    return min((plan for plan in plans if plan is not None), key=len, default=[])
+
+
+def _make_plan(state: GameState, errand: _Errand) -> list[str] | None:
+    walk = _Walk(state)
+    try:
+        for thing in errand.things:
+            walk.fetch(thing)
+            walk.treat(state.game.goal.treatment)
+            if errand.lamp == NOWHERE:
+                walk.put(errand.place)
+        if errand.lamp != NOWHERE:
+            walk.use(errand.lamp, errand.place)
+    except _NoWayError:
+        return None
+    return walk.commands
+
+
+def _list_errands(state: GameState) -> Iterator[_Errand]:
+    game, goal = state.game, state.game.goal
+    # Things of the wanted kind that can be taken; the carried one first.
+    there = {thing for thing, _ in state.lies_in if thing in game.able["pickupable"]} | {state.held}
+    able = game.able[TREATMENTS[goal.treatment][0]] if goal.treatment else there
+    wanted = sorted(t for t in there & able if t != NOWHERE and game.thing_kinds[t] == goal.thing)
+    things = sorted(wanted, key=lambda thing: thing != state.held)
+    if goal.is_seen_by_lamp:
+        lamps = [(lamp, place) for lamp, place in sorted(state.lies_in) if game.thing_kinds[lamp] == goal.target]
+        yield from (_Errand((thing,), place, lamp) for lamp, place in lamps for thing in things)
+        return
+    # For each target, each choice and order of the things that it lacks.
+    for target in (place for place, kind in enumerate(game.place_kinds) if kind == goal.target):
+        lie_there = set(state.list_things_in(target))
+        done = [t for t in things if t in lie_there and state.is_treated(t, goal.treatment)]
+        lacking = [thing for thing in things if thing not in done]
+        yield from (_Errand(order, target) for order in permutations(lacking, goal.num_needed - len(done)))
+
+
+class _Walk:
+    """A plan in the making: the commands so far, carried out in a copy of the situation."""
+
+    def __init__(self, state: GameState) -> None:
+        self._now, self._game = state.fork(), state.game
+        self.commands: list[str] = []
+
+    def go(self, place: int) -> None:
+        if self._now.spot != self._game.spot_of[place]:
+            self._do(f"go to {self._game.places[place]}")
+
+    def reach(self, place: int) -> None:
+        self.go(place)
+        if not self._now.is_open(place):
+            self._do(f"open {self._game.places[place]}")
+
+    def fetch(self, thing: int) -> None:
+        """Take a thing; what is carried is put down first."""
+        if self._now.held == thing:
+            return
+        if self._now.held != NOWHERE:
+            kind = self._game.thing_kinds[self._now.held]
+            fits = [(kind_of_place, kind) in self._game.can_contain for kind_of_place in self._game.place_kinds]
+            self.put(self._find_nearest(place for place, is_fit in enumerate(fits) if is_fit))
+        place = self._find_nearest(place for other, place in self._now.lies_in if other == thing)
+        self.reach(place)
+        self._do(f"take {self._game.things[thing]} from {self._game.places[place]}")
+
+    def put(self, place: int) -> None:
+        self.reach(place)
+        self._do(f"move {self._game.things[self._now.held]} to {self._game.places[place]}")
+
+    def treat(self, treatment: str) -> None:
+        if self._now.is_treated(self._now.held, treatment):
+            return
+        _, kinds = TREATMENTS[treatment]
+        place = self._find_nearest(place for place, kind in enumerate(self._game.place_kinds) if kind in kinds)
+        self.go(place)
+        self._do(f"{treatment} {self._game.things[self._now.held]} with {self._game.places[place]}")
+
+    def use(self, lamp: int, place: int) -> None:
+        self.go(place)
+        if lamp not in self._now.used:
+            self._do(f"use {self._game.things[lamp]}")
+
+    def _do(self, text: str) -> None:
+        action = self._now.list_commands().get(text)
+        if action is None:
+            raise _NoWayError
+        self.commands.append(text)
+        self._now.carry_out(action)
+
+    def _find_nearest(self, places: Iterable[int]) -> int:
+        """The receptacle that can be used after the fewest commands; the first of several."""
+
+        def count_commands(place: int) -> tuple[int, int]:
+            return (self._game.spot_of[place] != self._now.spot) + (not self._now.is_open(place)), place
+
+        nearest = min(places, key=count_commands, default=NOWHERE)
+        if nearest == NOWHERE:
+            raise _NoWayError
+        return nearest

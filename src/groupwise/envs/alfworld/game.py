@@ -121,23 +121,19 @@ class GameState:
                 if can_take and thing in game.able["pickupable"]:
                     commands[f"take {game.things[thing]} from {where}"] = GameAction("take", thing, place)
         if held != NOWHERE:
-            self._add_commands_with(commands, held, game.things[held], here)
-        return dict(sorted(commands.items()))
-
-    def _add_commands_with(self, commands: dict[str, GameAction], held: int, name: str, here: Sequence[int]) -> None:
-        game = self.game
-        commands[f"examine {name}"] = GameAction("examine", held)
-        for place in here:
-            where, kind = game.places[place], game.place_kinds[place]
-            if self.is_open(place) and (kind, game.thing_kinds[held]) in game.can_contain:
-                commands[f"move {name} to {where}"] = GameAction("move", held, place)
-            for treatment, (able, kinds) in TREATMENTS.items():
-                if kind in kinds and held in game.able[able]:
-                    commands[f"{treatment} {name} with {where}"] = GameAction(treatment, held, place)
-        if game.thing_kinds[held] in KNIVES:
-            for thing in game.able["sliceable"]:
+            name, held_kind = game.things[held], game.thing_kinds[held]
+            commands[f"examine {name}"] = GameAction("examine", held)
+            for place in here:
+                where, kind = game.places[place], game.place_kinds[place]
+                if self.is_open(place) and (kind, held_kind) in game.can_contain:
+                    commands[f"move {name} to {where}"] = GameAction("move", held, place)
+                for treatment, (able, kinds) in TREATMENTS.items():
+                    if kind in kinds and held in game.able[able]:
+                        commands[f"{treatment} {name} with {where}"] = GameAction(treatment, held, place)
+            for thing in game.able["sliceable"] if held_kind in KNIVES else ():
                 if (thing, self.spot) in self.lies_at:
                     commands[f"slice {game.things[thing]} with {name}"] = GameAction("slice", thing)
+        return dict(sorted(commands.items()))
 
     def make_key(self) -> str:
         """What the agent has before it, as canonical text: the receptacles here, what is in them, what is carried."""

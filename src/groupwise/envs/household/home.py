@@ -198,28 +198,27 @@ class RoomKind:
     things: tuple[str, ...]
 
 
-_ROOMS = {
-    "kitchen": (
-        "cabinet cabinet cabinet cabinet countertop countertop diningtable drawer drawer drawer fridge "
-        "garbagecan microwave shelf shelf sinkbasin stoveburner stoveburner",
-        "apple bread cup egg knife mug pan plate potato tomato",
-    ),
-    "bathroom": (
-        "bathtub cabinet cabinet cabinet cabinet countertop countertop garbagecan shelf shelf sinkbasin toilet",
-        "candle cloth cup soapbar spraybottle toiletpaper",
-    ),
-    "bedroom": (
-        "bed desk desk drawer drawer drawer drawer dresser garbagecan shelf shelf sidetable sidetable",
-        "alarmclock book cd cellphone laptop mug pencil pillow",
-    ),
-    "livingroom": (
-        "armchair armchair coffeetable desk diningtable drawer drawer drawer shelf shelf sidetable sidetable sofa",
-        "book creditcard newspaper pillow remotecontrol statue vase",
-    ),
-}
 ROOMS = {
     name: RoomKind(receptacles=tuple(receptacles.split()), things=tuple(things.split()))
-    for name, (receptacles, things) in _ROOMS.items()
+    for name, (receptacles, things) in {
+        "kitchen": (
+            "cabinet cabinet cabinet cabinet countertop countertop diningtable drawer drawer drawer fridge "
+            "garbagecan microwave shelf shelf sinkbasin stoveburner stoveburner",
+            "apple bread cup egg knife mug pan plate potato tomato",
+        ),
+        "bathroom": (
+            "bathtub cabinet cabinet cabinet cabinet countertop countertop garbagecan shelf shelf sinkbasin toilet",
+            "candle cloth cup soapbar spraybottle toiletpaper",
+        ),
+        "bedroom": (
+            "bed desk desk drawer drawer drawer drawer dresser garbagecan shelf shelf sidetable sidetable",
+            "alarmclock book cd cellphone laptop mug pencil pillow",
+        ),
+        "livingroom": (
+            "armchair armchair coffeetable desk diningtable drawer drawer drawer shelf shelf sidetable sidetable sofa",
+            "book creditcard newspaper pillow remotecontrol statue vase",
+        ),
+    }.items()
 }
 
 OPENABLE = frozenset({"cabinet", "drawer", "fridge", "microwave"})
@@ -336,13 +335,17 @@ def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects:
     able = TREATABLE.get(rules.treatment)
     thing = draws.pick([kind for kind in room.things if able is None or kind in able])
     tool = draws.pick(LAMP_STANDS) if rules.is_seen_by_lamp else TREATMENTS.get(rules.treatment, "")
-    target = (
-        "desklamp"
-        if rules.is_seen_by_lamp
-        else draws.pick([kind for kind in dict.fromkeys(room.receptacles) if kind != tool])
-    )
+    target = "desklamp"
+    if not rules.is_seen_by_lamp:
+        target = draws.pick([kind for kind in dict.fromkeys(room.receptacles) if kind != tool])
+    # The kinds of the receptacles: what the task needs, a place to start from that is not its target, any others.
     needed = [kind for kind in (tool, target) if kind in room.receptacles]
-    places = _number_names(_draw_receptacles(draws, room, needed, num_receptacles))
+    left = list(room.receptacles)
+    for kind in needed:
+        left.remove(kind)
+    chosen = [*needed, draws.pick([kind for kind in left if kind not in needed])]
+    left.remove(chosen[-1])
+    places = _number_names(sorted(chosen + draws.sample(left, num_receptacles - len(chosen))))
     others = [draws.pick(room.things) for _ in range(num_objects - rules.num_needed)]
     things = _number_names([thing] * rules.num_needed + others)
     payload = {
@@ -355,17 +358,6 @@ def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects:
     if rules.is_seen_by_lamp:
         payload["lamp"] = f"{tool} 1"
     return Proposal(payload=payload, tags=(family,))
-
-
-def _draw_receptacles(draws: Draws, room: RoomKind, needed: Sequence[str], count: int) -> list[str]:
-    """The kinds of a home's receptacles: what the task needs, then anything the room has left."""
-    left = list(room.receptacles)
-    for kind in needed:
-        left.remove(kind)
-    elsewhere = [kind for kind in left if kind not in needed]
-    chosen = [*needed, draws.pick(elsewhere)]  # a thing needs a place to start from that is not its target
-    left.remove(chosen[-1])
-    return sorted(chosen + draws.sample(left, count - len(chosen)))
 
 
 def _number_names(kinds: Sequence[str]) -> list[str]:

@@ -38,7 +38,19 @@ def connect_machine(kind: str, package: str, jar: str) -> Any:
     """What the classes of a package's jar can be made from; the virtual machine is started where none runs."""
     running = _RUNNING.get((os.getpid(), package))
     if running is None or running.java_process.poll() is not None:
-        running = _RUNNING[os.getpid(), package] = _start(kind, package, jar)
+        file = find_jar(kind, package, jar)
+        if shutil.which("java") is None:
+            raise ConfigError(f"the environment {kind!r} needs Java, and `java` was not found; install a Java runtime")
+        java = import_module("py4j.java_gateway")
+        try:
+            port, process = java.launch_gateway(
+                classpath=str(file), die_on_exit=True, cwd=str(file.parent), return_proc=True
+            )
+        except Exception as error:  # py4j raises different errors, depending on the first line of the child's output
+            raise EnvironmentFault(f"{kind}: the Java virtual machine did not start ({error})") from None
+        parameters = java.GatewayParameters(auto_field=True, port=port)
+        running = java.JavaGateway(gateway_parameters=parameters, java_process=process)
+        _RUNNING[os.getpid(), package] = running
     return running.jvm
 
 
@@ -46,21 +58,6 @@ def read_texts(machine: Any, texts: Any) -> list[str]:
     """The texts in a list of Java's, in one piece: asked for one by one, each would travel alone."""
     joined = str(machine.java.lang.String.join("\n", texts))
     return joined.split("\n") if joined else []
-
-
-def _start(kind: str, package: str, jar: str) -> Any:
-    file = find_jar(kind, package, jar)
-    if shutil.which("java") is None:
-        raise ConfigError(f"the environment {kind!r} runs on Java, and there is no `java` here; install a Java runtime")
-    gateway = import_module("py4j.java_gateway")
-    try:
-        port, process = gateway.launch_gateway(
-            classpath=str(file), die_on_exit=True, cwd=str(file.parent), return_proc=True
-        )
-    except Exception as error:  # py4j raises whatever the child's first line leads to
-        raise EnvironmentFault(f"{kind}: the Java virtual machine did not start ({error})") from None
-    parameters = gateway.GatewayParameters(auto_field=True, port=port)
-    return gateway.JavaGateway(gateway_parameters=parameters, java_process=process)
 
 
 def find_jar(kind: str, package: str, jar: str) -> Path:

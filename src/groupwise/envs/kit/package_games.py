@@ -173,14 +173,12 @@ class GameEnvironment(SteppedEnvironment):
         return twin
 
     def _observe(self, reply: GameReply) -> Observation:
-        admissible = self._list_possible() if self._actions and reply.success is None else self._actions or None
+        admissible = self._actions or None
+        if self._actions and reply.success is None:  # those that a copy of the game accepts now
+            copy_game = _make_copier(self._game)
+            with undo_draws():
+                admissible = tuple(action for action in self._actions if copy_game().play(action).accepted)
         return Observation(text=reply.text, state_key=reply.key, admissible=admissible, goal=self._game.goal)
-
-    def _list_possible(self) -> tuple[str, ...]:
-        """The listed actions that the game would accept now."""
-        copy_game = _make_copier(self._game)
-        with undo_draws():
-            return tuple(action for action in self._actions if copy_game().play(action).accepted)
 
 
 _beginnings: OrderedDict[tuple[type, str, str], GameEnvironment] = OrderedDict()

@@ -10,10 +10,7 @@ from groupwise.system.errors import ConfigError
 def report_missing_package(env: str, *, extra: str = "", then: str = "") -> ConfigError:
     """The error for an environment whose package is not installed.
 
-    Args:
-        env: The environment.
-        extra: The extra of groupwise that installs the package; empty = the environment's own name.
-        then: A second command, where the extra is not enough.
+    `extra` installs it (empty = the environment's name); `then` is a second command, if the extra is not enough.
 
     >>> print(report_missing_package("sokoban"))
     the environment 'sokoban' needs a package that is not here; pip install 'groupwise[sokoban]'

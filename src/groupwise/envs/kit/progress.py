@@ -49,15 +49,8 @@ class Progress:
     ) -> Outcome:
         """Finish a step.
 
-        Args:
-            observation: What is shown now.
-            success: How the world ended by itself; None = it goes on, if the limit allows.
-            reward: Reward of the step.
-            accepted: Whether the action was understood and carried out.
-            cut_off: Whether a limit other than the number of steps was reached.
-            ended: Whether the world ended by itself and leaves it to the run's rewards to say how.
-            note: What the record should say of it.
-            facts: What else is known of the step, by name.
+        `success` True or False ends the rollout; None = it continues, if the step limit allows. `cut_off`: another
+        limit was reached. `ended`: the environment ended, but the rewards of the run decide about success.
         """
         terminated = ended or success is not None
         truncated = not terminated and (cut_off or self.steps >= self._max_steps)

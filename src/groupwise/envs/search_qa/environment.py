@@ -107,7 +107,12 @@ class SearchQaEnvironment(SteppedEnvironment):
         self._part, self._corpus = part, corpus
         self._question: str = task.payload["question"]
         self._answers, self._titles = tuple(task.payload["answers"]), tuple(task.payload["titles"])
-        self._gold = _list_gold_facts(self._question, self._answers, self._titles)
+        self._gold: dict[str, Any] = {"gold_answer": write_text(self._answers[0])}
+        if self._titles:  # without titles it is not known which documents lead to the answer
+            named = list_named(self._titles, self._question)
+            entities = dict.fromkeys((*(title for title in self._titles if title not in named), self._answers[0]))
+            self._gold["gold_documents"] = [write_text(title) for title in self._titles]
+            self._gold["gold_entities"] = [write_text(entity) for entity in entities]
         self._titles_read: frozenset[str] = frozenset()
         self._progress.observation = self._observe(NOTHING_KNOWN)
 
@@ -169,17 +174,6 @@ class SearchQaEnvironment(SteppedEnvironment):
         )
 
 
-def _list_gold_facts(question: str, answers: Sequence[str], titles: Sequence[str]) -> dict[str, Any]:
-    """What is known of a question from the beginning; without titles nobody knows what leads to the answer."""
-    gold: dict[str, Any] = {"gold_answer": write_text(answers[0])}
-    if titles:
-        named = list_named(titles, question)
-        entities = dict.fromkeys((*(title for title in titles if title not in named), answers[0]))
-        gold["gold_documents"] = [write_text(title) for title in titles]
-        gold["gold_entities"] = [write_text(entity) for entity in entities]
-    return gold
-
-
 def _show_document(number: int, document: Document, num_words: int | None = None) -> str:
     return f"Doc {number} (Title: {document.title}) {' '.join(document.text.split()[:num_words])}"
 
@@ -189,28 +183,19 @@ def _build_panels(documents: str, questions: str) -> Panels:
     corpus = read_corpus(documents)
     # In an order that says nothing about them: files tend to put questions of a kind together.
     ordered = sorted(read_questions(questions), key=lambda question: draw_uniform(ENV, "panel", question.question))
-    panels = {
-        split: tuple(_make_task(question, corpus) for question in ordered if question.split == split)
-        for split in SPLITS
-    }
+    panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
+    for asked in ordered:
+        about = {"question": asked.question, "answers": list(asked.answers), "titles": list(asked.titles)}
+        tags = (f"hops {len(asked.titles)}",) if asked.titles else ()
+        task = Task.create(env=ENV, split=asked.split, payload=about | {"corpus": corpus.digest}, tags=tags)
+        panels[asked.split].append(task)
     for split, tasks in panels.items():
         if not tasks:
             raise ConfigError(
                 f"search_qa: of {len(ordered)} questions none is in the {split} panel; add questions, or give each a "
                 "`split`"
             )
-    return panels
-
-
-def _make_task(question: SearchQuestion, corpus: Corpus) -> Task:
-    payload = {
-        "question": question.question,
-        "answers": list(question.answers),
-        "titles": list(question.titles),
-        "corpus": corpus.digest,
-    }
-    tags = (f"hops {len(question.titles)}",) if question.titles else ()
-    return Task.create(env=ENV, split=question.split, payload=payload, tags=tags)
+    return {split: tuple(tasks) for split, tasks in panels.items()}
 
 
 # What search_qa reads: documents to search and questions to answer, ours or the user's.
@@ -287,27 +272,20 @@ def read_questions(path: str) -> list[SearchQuestion]:
         raise ConfigError(f"search_qa: there is no file {path!r}; give in `questions` a .jsonl file of questions")
     questions: dict[str, SearchQuestion] = {}
     for where, row in read_rows(place, row_name="a question"):
-        question = _make_question(where, row)
-        if question.question in questions:
-            raise FileError(f"{where}: the question {question.question!r} stands there twice; list it once")
-        questions[question.question] = question
+        question, answers = row.get("question"), row.get("answers", row.get("golden_answers", row.get("answer")))
+        answers = [answers] if isinstance(answers, str) else answers
+        if not (isinstance(question, str) and isinstance(answers, list) and answers):
+            raise FileError(f"{where}: there is no `question` or no `answers`; write both, answers as a list")
+        split = row.get("split") or split_of_content({"question": question})
+        if split not in SPLITS:
+            raise FileError(f"{where}: there is no split {split!r}; {nearest(str(split), SPLITS)}")
+        if question in questions:
+            raise FileError(f"{where}: the question {question!r} occurs twice; list it once")
+        titles = tuple(map(str, row.get("titles", ())))
+        questions[question] = SearchQuestion(
+            question=question, answers=tuple(map(str, answers)), titles=titles, split=split
+        )
     return list(questions.values())
-
-
-def _make_question(where: str, row: Row) -> SearchQuestion:
-    question, answers = row.get("question"), row.get("answers", row.get("golden_answers", row.get("answer")))
-    answers = [answers] if isinstance(answers, str) else answers
-    if not (isinstance(question, str) and isinstance(answers, list) and answers):
-        raise FileError(f"{where}: there is no `question` or no `answers`; write both, answers as a list")
-    split = row.get("split") or split_of_content({"question": question})
-    if split not in SPLITS:
-        raise FileError(f"{where}: there is no split {split!r}; {nearest(str(split), SPLITS)}")
-    return SearchQuestion(
-        question=question,
-        answers=tuple(str(answer) for answer in answers),
-        titles=tuple(str(title) for title in row.get("titles", ())),
-        split=split,
-    )
 
 
 def _make_document(where: str, row: Row) -> Document:

@@ -116,7 +116,11 @@ class _TreeWalk:
         if isinstance(node, ast.Constant) and type(node.value) in (int, bool):
             return node.value
         if isinstance(node, ast.Name):
-            return self._look_up_name(node.id)
+            if node.id in self._symbols:
+                return self._symbols[node.id]
+            if node.id in CONSTANTS:
+                return self._names[node.id]
+            raise GrammarError(f"the name {node.id[:50]!r} is not part of an expression")
         if isinstance(node, ast.Call):
             return self._compute_call(node, depth)
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in COMPARISONS:
@@ -139,17 +143,15 @@ class _TreeWalk:
             value = BINARY[type(operation.op)](value, right)
         return value
 
-    def _look_up_name(self, name: str) -> Any:
-        if name in self._symbols:
-            return self._symbols[name]
-        if name in CONSTANTS:
-            return self._names[name]
-        raise GrammarError(f"the name {name[:50]!r} is not part of an expression")
-
     def _compute_call(self, node: ast.Call, depth: int) -> Any:
         if not isinstance(node.func, ast.Name) or node.func.id in self._symbols:
             raise GrammarError("a call of something other than a function by name")
-        name, options = node.func.id, self._read_options(node)
+        name, options = node.func.id, dict[str, bool]()
+        for keyword in node.keywords:
+            constant = keyword.value
+            if keyword.arg != "evaluate" or not isinstance(constant, ast.Constant) or type(constant.value) is not bool:
+                raise GrammarError("an argument by name")
+            options[keyword.arg] = constant.value
         if name in MAKERS:
             return self._names[name](*[self._read_argument(name, argument, depth) for argument in node.args], **options)
         if name not in FUNCTIONS:
@@ -160,18 +162,6 @@ class _TreeWalk:
         if name in GROWING and any(_size(argument) > MAX_EXPONENT for argument in arguments):
             raise GrammarError(f"{name} of a number above {MAX_EXPONENT}")
         return self._names[name](*arguments, **options)
-
-    def _read_options(self, node: ast.Call) -> dict[str, bool]:
-        options: dict[str, bool] = {}
-        for keyword in node.keywords:
-            if (
-                keyword.arg != "evaluate"
-                or not isinstance(keyword.value, ast.Constant)
-                or type(keyword.value.value) is not bool
-            ):
-                raise GrammarError("an argument by name")
-            options[keyword.arg] = keyword.value.value
-        return options
 
     def _read_argument(self, maker: str, node: ast.expr, depth: int) -> Any:
         """What a symbol or a number is made of: a name, digits, or a whole number."""
@@ -262,25 +252,21 @@ def guard_sympy() -> None:
             raise GrammarError("a statement")
         place.update(names)
 
-    parser.__dict__.update(stringify_expr=stringify_bounded, eval_expr=_read, compile=_keep_tree, exec=lend_names)
+    def read(code: str | ast.Expression, symbols: dict[str, Any], names: dict[str, Any]) -> Any:
+        return read_tree(code, names, {name: value for name, value in symbols.items() if value is not None and name})
+
+    parser.__dict__.update(
+        stringify_expr=stringify_bounded, eval_expr=read, compile=lambda tree, *_: tree, exec=lend_names
+    )
     lambdify.__dict__["compile"] = _compile_arithmetic
     for text in _CANARIES:
         for evaluate in (True, False):
             _expect_refusal(parser, text, evaluate=evaluate)
-    hostile = sympy.Symbol("print('x')")
     try:
-        lambdify.lambdify((), hostile)
+        lambdify.lambdify((), sympy.Symbol("print('x')"))
     except GrammarError:
         return
     raise _refuse_sympy("lambdify")
-
-
-def _read(code: str | ast.Expression, symbols: dict[str, Any], names: dict[str, Any]) -> Any:
-    return read_tree(code, names, {name: value for name, value in symbols.items() if value is not None and name})
-
-
-def _keep_tree(tree: ast.Expression, *_: object) -> ast.Expression:
-    return tree
 
 
 def _compile_arithmetic(text: str, filename: str, mode: str) -> Any:

@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from groupwise.envs.verifier.framed_pipe import MAX_BYTES, FramedPipe, JudgeAnswer, read_request, write_answer
@@ -69,9 +70,10 @@ def answer_frame(judge: Judge, frame: bytes, *, max_peak: int) -> bytes:
     try:
         return write_answer(call, JudgeAnswer(kind, content, is_last))
     except (ValueError, TypeError, RecursionError):  # not a number, or nothing that JSON has
-        return write_answer(
-            call, JudgeAnswer("failed", quote_line(f"gave the score {_describe_score(content)}"), is_last)
-        )
+        score = type(content).__name__
+        with suppress(ValueError):  # an integer with more digits than Python writes
+            score = repr(content) if isinstance(content, int | float | str) else score
+        return write_answer(call, JudgeAnswer("failed", quote_line(f"gave the score {score}"), is_last))
 
 
 def measure_peak_memory() -> int:
@@ -133,10 +135,3 @@ def describe_death(code: int, seconds: float) -> str:
     if code == -signal.SIGSYS:
         return "was ended: the answer made it try to write, connect, or start or stop a process"
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-
-
-def _describe_score(value: Any) -> str:
-    try:
-        return repr(value) if isinstance(value, int | float | str) else type(value).__name__
-    except ValueError:  # a whole number of more digits than Python writes
-        return type(value).__name__

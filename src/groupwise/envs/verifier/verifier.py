@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -108,7 +109,12 @@ class Verifier:
             self.close()
             return "failed", f"gave no verdict within {PATIENCE * seconds:g} s"
         except (EOFError, OSError):
-            return "failed", self._explain_death(seconds)
+            assert self._popen is not None, "a verdict was asked of it"
+            code = 0
+            with suppress(subprocess.TimeoutExpired):
+                code = self._popen.wait(1.0)
+            self.close()
+            return "failed", describe_death(code, seconds)
         except BaseException:  # ctrl-c, say: the verdict still to come must not be taken for the next one
             self.close()
             raise
@@ -131,16 +137,12 @@ class Verifier:
             popen.wait()
 
     def _ensure_started(self) -> FramedPipe:
+        """The pipe of a running process; a new one if there is none, it has died or it wrote something unasked."""
         # After a fork the pipe belongs to the parent: two processes would read each other's verdicts.
         is_ours = self._popen is not None and self._owner == os.getpid()
         if is_ours and self._pipe is not None and self._pipe.is_quiet():
             return self._pipe
-        # There is none, or it has died, or it says something that nobody asked for.
         self.close()
-        self._pipe = self._start()
-        return self._pipe
-
-    def _start(self) -> FramedPipe:
         ours, theirs = socket.socketpair()
         code = START.format(
             path=[str(entry) for entry in sys.path if entry],  # not the current folder, whatever it is then
@@ -157,7 +159,7 @@ class Verifier:
         try:
             answer = read_answer_to(0, pipe.receive(within=START_SECONDS))
             if answer.kind == "answered":
-                self._boundaries = frozenset(answer.content)
+                self._boundaries, self._pipe = frozenset(answer.content), pipe
                 return pipe
             trouble = quote_line(str(answer.content))
         except TimeoutError:
@@ -171,15 +173,6 @@ class Verifier:
         pipe.close()
         self.close()
         raise EnvironmentFault(f"the verifier {self._judge} did not start: {trouble}")
-
-    def _explain_death(self, seconds: float) -> str:
-        assert self._popen is not None, "a verdict was asked of it"
-        try:
-            code = self._popen.wait(1.0)
-        except subprocess.TimeoutExpired:
-            code = 0
-        self.close()
-        return describe_death(code, seconds)
 
 
 _STARTERS: list[ThreadPoolExecutor] = []

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from itertools import product as combinations
-from json import dumps
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -107,7 +106,7 @@ class Catalogue:
         """Fingerprint of all there is in the shop: a task belongs to the shop that it was made for."""
         digest = sha256()
         for product in self.products:  # one by one: the publisher's whole catalogue is gigabytes of text
-            digest.update(dumps(asdict(product), sort_keys=True).encode())
+            digest.update(json.dumps(asdict(product), sort_keys=True).encode())
         return digest.hexdigest()[:16]
 
     def search(self, query: str) -> tuple[Product, ...]:

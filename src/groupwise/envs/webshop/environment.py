@@ -83,9 +83,20 @@ class ShopEnvironment(SteppedEnvironment):
             checks = write_checks(read=read is not None, fits=None if read is None else False)
             return self._progress.outcome(self.observe(), accepted=False, facts=self._tell_facts(read, checks))
         seen = self._show(page)
-        if page.is_bought:
-            return self._buy(seen)
-        return self._progress.outcome(seen, facts=self._tell_facts(read, write_checks(read=True, fits=True)))
+        if not page.is_bought:
+            return self._progress.outcome(seen, facts=self._tell_facts(read, write_checks(read=True, fits=True)))
+        score = score_purchase(
+            self._catalogue.by_asin[page.asin],
+            dict(page.chosen),
+            self._goal,
+            self._catalogue.by_asin[self._goal.asin],
+            reference=self._rules.reference,
+            tagger=self._rules.tagger,
+        )
+        right = score.total == 1.0
+        worth = score.total if self._rules.is_graded else float(right)
+        facts = self._tell_facts(None, write_checks(read=True, fits=True, right=right)) | self._tell_match(score)
+        return self._progress.outcome(seen, success=right, reward=worth * self._rules.success_reward, facts=facts)
 
     def expert(self) -> str | None:
         """Search for the instruction, go to the product that it was written for, choose its options, buy.
@@ -134,21 +145,6 @@ class ShopEnvironment(SteppedEnvironment):
             return self._buttons[target]
         target_words = split_words(target)  # a tokenizer may put spaces around punctuation
         return next((page for text, page in self._buttons.items() if split_words(text) == target_words), None)
-
-    def _buy(self, seen: Observation) -> Outcome:
-        bought, wanted = self._catalogue.by_asin[self._page.asin], self._catalogue.by_asin[self._goal.asin]
-        score = score_purchase(
-            bought,
-            dict(self._page.chosen),
-            self._goal,
-            wanted,
-            reference=self._rules.reference,
-            tagger=self._rules.tagger,
-        )
-        right = score.total == 1.0
-        worth = score.total if self._rules.is_graded else float(right)
-        facts = self._tell_facts(None, write_checks(read=True, fits=True, right=right)) | self._tell_match(score)
-        return self._progress.outcome(seen, success=right, reward=worth * self._rules.success_reward, facts=facts)
 
     def _tell_facts(self, read: tuple[str, str] | None, checks: dict[str, bool]) -> dict[str, Any]:
         calls = []
@@ -240,10 +236,16 @@ def texts_of(page: Page, catalogue: Catalogue, *, show_chosen: bool) -> list[str
     if page.query is None:
         return ["Search"]
     if not page.asin:
-        return _describe_results(page, catalogue)
+        total = len(catalogue.search(page.query))
+        moves = [PREVIOUS] * (page.number > 1) + [NEXT] * (page.number * PAGE_SIZE < total)
+        shown = [(product.asin, product.title, product.price_tag) for product in _list_products(page, catalogue)]
+        entries = [text for texts in shown for text in texts]
+        return [BACK, f"Page {page.number} (Total results: {total})", *moves, *entries]
     product = catalogue.by_asin[page.asin]
     if page.sub_page:
-        return [BACK, PREVIOUS, *_describe_sub_page(product, page.sub_page)]
+        pages = {"Description": (product.description,), "Features": product.features, "Reviews": product.reviews}
+        said = [text for text in pages[page.sub_page] if text]
+        return [BACK, PREVIOUS, *(said or [f"No {page.sub_page}"])]
     options = [text for name, values in product.options.items() for text in (name, *values)]
     about = (product.title, f"Price: {product.price_tag}", f"Rating: {product.rating}")
     chosen = [f"Chosen: {', '.join(value for _, value in page.chosen)}"] if show_chosen and page.chosen else []
@@ -287,22 +289,8 @@ def key_of(page: Page, catalogue: Catalogue) -> str:
     return " ".join(("results", str(page.number), *(product.asin for product in _list_products(page, catalogue))))
 
 
-def _describe_results(page: Page, catalogue: Catalogue) -> list[str]:
-    total = len(catalogue.search(page.query or ""))
-    moves = [PREVIOUS] * (page.number > 1) + [NEXT] * (page.number * PAGE_SIZE < total)
-    entries = [
-        text for product in _list_products(page, catalogue) for text in (product.asin, product.title, product.price_tag)
-    ]
-    return [BACK, f"Page {page.number} (Total results: {total})", *moves, *entries]
-
-
 def _list_products(page: Page, catalogue: Catalogue) -> tuple[Product, ...]:
     return catalogue.search(page.query or "")[(page.number - 1) * PAGE_SIZE : page.number * PAGE_SIZE]
-
-
-def _describe_sub_page(product: Product, name: str) -> tuple[str, ...]:
-    texts = {"Description": (product.description,), "Features": product.features, "Reviews": product.reviews}[name]
-    return tuple(text for text in texts if text) or (f"No {name}",)
 
 
 ENV = "webshop"
@@ -392,18 +380,21 @@ def _build_panels(path: str, size: str, goals: str, num_test: int, num_validatio
     catalogue, seen = _load_catalogue(path, size), set[Hashable]()
     panels: dict[str, tuple[Task, ...]] = {}
     for split, chosen in cut.items():
-        # A goal that comes again, in this panel or a later one, is left out: it would train on the test.
-        fresh = {content: goal for goal in chosen if (content := _identify_goal(goal)) not in seen}
+        # A goal that occurs again is left out, or the run trains on test goals. The price limit makes no difference.
+        fresh: dict[Hashable, Goal] = {}
+        for goal in chosen:
+            wish = goal.instruction.partition(LIMIT_TEXT)[0]
+            content = goal.asin, goal.attributes, tuple(sorted(goal.options.items())), wish
+            if content not in seen:
+                fresh[content] = goal
         seen |= set(fresh)
-        panels[split] = tuple(_make_task(split, goal, catalogue) for goal in fresh.values())
+        panels[split] = tuple(
+            Task.create(
+                env=ENV,
+                split=split,
+                payload=goal.payload() | {"catalogue": catalogue.digest},
+                tags=(catalogue.by_asin[goal.asin].category,),
+            )
+            for goal in fresh.values()
+        )
     return panels
-
-
-def _identify_goal(goal: Goal) -> Hashable:
-    """What a goal asks for, its price limit aside: the same wish with another limit is the same wish."""
-    return goal.asin, goal.attributes, tuple(sorted(goal.options.items())), goal.instruction.partition(LIMIT_TEXT)[0]
-
-
-def _make_task(split: str, goal: Goal, catalogue: Catalogue) -> Task:
-    payload = goal.payload() | {"catalogue": catalogue.digest}
-    return Task.create(env=ENV, split=split, payload=payload, tags=(catalogue.by_asin[goal.asin].category,))

@@ -66,24 +66,23 @@ class PurchaseScore:
 def score_purchase(
     bought: Product, chosen: Mapping[str, str], goal: Goal, wanted: Product, *, reference: bool, tagger: str
 ) -> PurchaseScore:
-    """What a purchase is worth.
+    """The score of a purchase; `wanted` is the product that the goal was written for.
 
-    Args:
-        bought: The product that was bought.
-        chosen: The options that were chosen, by name.
-        goal: What was asked for.
-        wanted: The product that the goal was written for.
-        reference: Whether options are compared as the published code does it.
-        tagger: Name of the spaCy model that finds the nouns of titles; empty = by a list of words that are none.
+    `reference` compares options like the published code. `tagger` names the spaCy model that finds the nouns of titles;
+    if it is empty, all words that are not in a short list are nouns.
     """
-    # An option that is asked for counts where the same words were chosen, or the same colour on both sides.
+    # A wanted option counts if the same words, or the same colour, were chosen.
     options = sum(
         any(value == wanted_value or are_alike(colour_of(value), colour_of(wanted_value)) for value in chosen.values())
         for wanted_value in goal.options.values()
     )
+    texts = [text.lower() for text in (bought.title, " ".join(bought.features), bought.description)]
     return PurchaseScore(
         type=score_type(bought, wanted, tagger=tagger),
-        attributes=sum(_has_attribute(bought, attribute) for attribute in goal.attributes),
+        attributes=sum(
+            any(are_alike(own, attribute) for own in bought.attributes) or any(attribute in text for text in texts)
+            for attribute in goal.attributes
+        ),
         options=_count_options_as_published(chosen, goal.options) if reference and goal.is_paired else options,
         price=bought.price <= goal.price_upper,
         asked=len(goal.attributes) + len(goal.options) + 1,
@@ -116,13 +115,6 @@ def colour_of(option: str) -> str:
     ('blue', 'tan', '8 ounce')
     """
     return next((colour for colour in COLOURS if colour in option), option)
-
-
-def _has_attribute(product: Product, attribute: str) -> bool:
-    if any(are_alike(own, attribute) for own in product.attributes):
-        return True
-    texts = (product.title, " ".join(product.features), product.description)
-    return any(attribute in text.lower() for text in texts)
 
 
 def _count_options_as_published(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:

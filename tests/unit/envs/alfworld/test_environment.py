@@ -9,8 +9,7 @@ import pytest
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Alfworld, AttemptEnded, Household, panel_hash
-from groupwise.envs.alfworld.environment import AlfworldEnvironment, open_game
-from groupwise.envs.alfworld.expert import find_shortest_plan
+from groupwise.envs.alfworld.environment import AlfworldEnvironment, find_shortest_plan, open_game
 from groupwise.envs.alfworld.game import HELP, GameState, WinCondition, read_game
 from tests.unit.envs import alfworld_homes as homes
 
