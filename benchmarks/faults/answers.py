@@ -79,7 +79,7 @@ class Answers(Section):
             task = part.panel("train")[0]
             part.open(task)
         except ConfigError as error:
-            ending.ended = "not installed" if "that is not here" in str(error) else "refused by name"
+            ending.ended = "not installed" if "that is not installed" in str(error) else "refused by name"
             ending.what += f": {error}"
             return ending
         folder = self.folder / f"case-{case}"

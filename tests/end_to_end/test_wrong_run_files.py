@@ -109,7 +109,7 @@ IMPOSSIBLE = [
     ),
     (
         "env={kind='household', families=['heat'], rooms=['bedroom']}",
-        "RunConfig: env: Household: the family 'heat' is played in a kitchen; add that room, or leave the family out",
+        "RunConfig: env: Household: the family 'heat' needs a kitchen; add that room, or remove the family",
     ),
     (
         "model={kind='pretrained', path='x', dtype='bfloat16'}",
@@ -122,7 +122,7 @@ IMPOSSIBLE = [
     ),
     (
         "env={kind='boxes', max_steps=5}",
-        "RunConfig: env: Boxes: num_moves is 14, more than max_steps, 5: some levels could not be solved; raise "
+        "RunConfig: env: Boxes: num_moves is 14, more than max_steps (5), so some levels cannot be solved; increase "
         "max_steps",
     ),
     (
@@ -232,7 +232,7 @@ def test_an_environment_whose_package_is_missing_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     assert stopped("env={kind='gymnasium', id='FrozenLake-v1'}") == (
-        "error: the environment 'gymnasium' needs a package that is not here; pip install 'groupwise[gymnasium]'\n"
+        "error: the environment 'gymnasium' needs a package that is not installed; pip install 'groupwise[gymnasium]'\n"
     )
 
 

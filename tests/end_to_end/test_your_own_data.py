@@ -127,8 +127,8 @@ def test_what_is_wrong_stops_before_a_model_loads(folder: Path, groupwise: Run) 
     missing = groupwise("train", "run.toml", "--out", "run", "--set", "env.columns.prompt=prompt")
     assert missing.status == 2
     assert (
-        "questions.jsonl:1: there is no column 'prompt' for the prompt; it has id, question, answer, topic: name the "
-        "one that holds it in env.columns.prompt"
+        "questions.jsonl:1: there is no column 'prompt' for the prompt; it has id, question, answer, topic. Set "
+        "env.columns.prompt to the right column"
     ) in missing.err
     (folder / "marking.py").write_text("def mark(completions, target): ...\n", encoding="utf-8")
     untaken = groupwise("train", "marked.toml", "--out", "run")

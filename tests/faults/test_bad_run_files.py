@@ -167,7 +167,7 @@ def test_panel_files(tmp_path: Path, content: str) -> None:
     path.write_text(content, encoding="utf-8")
     with pytest.raises(FileError) as caught:
         PanelFile.read(path)
-    assert str(caught.value).startswith(f"{path}: this is not a panel file (")
+    assert str(caught.value).startswith(f"{path}: not a panel file (")
 
 
 def test_a_panel_file_that_is_sound_is_read(tmp_path: Path) -> None:

@@ -174,8 +174,8 @@ WRONG = {
     "panel None": "UnrulyPanel.panel('train') gave None (NoneType); give a tuple of Tasks",
     "panel of text": "UnrulyPanel.panel('train') gave 'a' (str); give Tasks alone",
     "panel one task": "UnrulyPanel.panel('train') gave a Task; give a tuple of Tasks",
-    "panel raise": "UnrulyPanel.panel('train') raised RuntimeError: the roof fell in; mend the environment",
-    "panel exit": "UnrulyPanel.panel('train') raised SystemExit: 0; mend the environment",
+    "panel raise": "UnrulyPanel.panel('train') raised RuntimeError: the roof fell in; fix the environment",
+    "panel exit": "UnrulyPanel.panel('train') raised SystemExit: 0; fix the environment",
     "task id": "UnrulyPanel.panel('train') has a task whose id is 7 (int); give text",
     "task id half": r"UnrulyPanel.panel('train') has a task whose id is 'half \ud83d' (str); give text",
     "task seed": "UnrulyPanel.panel('train') has a task whose seed is '7' (str); give an integer",
@@ -184,10 +184,10 @@ WRONG = {
     "vocabulary None": "UnrulyPanel.vocabulary() gave None (NoneType); give a tuple of words",
     "vocabulary of numbers": "UnrulyPanel.vocabulary() gave 1 (int); give words that are text",
     "vocabulary text": "UnrulyPanel.vocabulary() gave 'one two' (str); give a tuple of words",
-    "vocabulary exit": "UnrulyPanel.vocabulary() raised SystemExit: 0; mend the environment",
+    "vocabulary exit": "UnrulyPanel.vocabulary() raised SystemExit: 0; fix the environment",
     "instruction None": "UnrulyPanel.instruction() gave None (NoneType); give text",
     "instruction bytes": "UnrulyPanel.instruction() gave b'go' (bytes); give text",
-    "instruction exit": "UnrulyPanel.instruction() raised SystemExit: 0; mend the environment",
+    "instruction exit": "UnrulyPanel.instruction() raised SystemExit: 0; fix the environment",
 }
 
 

@@ -257,8 +257,8 @@ class TestAnotherVersion:
         task = Task.create(env="reasoning_gym", payload={"question": "?", "answer": "1"})
         monkeypatch.setattr(reasoning_gym_clearance, "find_boundaries", lambda: frozenset({"limits", "files"}))
         said = (
-            "reasoning_gym 'chain_sum': its scorer may evaluate what a model answers, and this system has no seccomp "
-            f"to hold that; install reasoning-gym=={max(READ_VERSIONS)}, whose scorers were read, or train on Linux"
+            "reasoning_gym 'chain_sum': its scorer may evaluate the model's answers, and this system has no seccomp "
+            f"to prevent it; install reasoning-gym=={max(READ_VERSIONS)}, whose scorers were reviewed, or use Linux"
         )
         for attempt in (
             lambda: ReasoningGym(family="chain_sum", num_train=4).panel("train"),

@@ -97,7 +97,7 @@ def test_a_server_is_sent_them_as_text() -> None:
         for text in texts:
             assert part.open(task).act(text).success is not True
         assert [text for text in heard if text] == texts
-        with pytest.raises(EnvironmentFault, match="it does not speak OpenEnv's protocol"):
+        with pytest.raises(EnvironmentFault, match="which is not OpenEnv's protocol"):
             part.open(task).act("deep")
         server.shutdown()
 
@@ -186,7 +186,7 @@ class TestServices:
         # Each time a folder that holds what was there before twice: copies share what they hold, the ways to it double.
         twice = "[cp('p', 'q'), mkdir('r'), cp('p', 'r'), cp('q', 'r'), rm('p'), rm('q'), mv('r', 'p')]"
         started = time.monotonic()
-        with pytest.raises(EnvironmentFault, match="the services hold more than 20000 files and folders"):
+        with pytest.raises(EnvironmentFault, match="the services have more than 20000 files and folders"):
             _ = [opened.act(twice) for _ in range(35)]
         assert time.monotonic() - started < AT_MOST_SECONDS
 
@@ -197,8 +197,8 @@ class TestScan:
         with pytest.raises(ConfigError) as raised:
             refuse_eval("textarena", "Sums-v0", tmp_path)
         assert str(raised.value) == (
-            "textarena 'Sums-v0': its code may run what a model says (env.py:4: eval); name another one, or report it "
-            "to the package"
+            "textarena 'Sums-v0': its code may run text from the model (env.py:4: eval); choose another one, or "
+            "report it to the package"
         )
 
     def test_one_that_compiles_patterns_is_not(self, tmp_path: Path) -> None:

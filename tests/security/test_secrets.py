@@ -158,7 +158,7 @@ def test_a_reference_is_looked_up_where_it_is_used_and_kept_as_it_is(monkeypatch
     assert SECRET not in json.dumps(dict(task.payload))
     assert resolve_references(part.reset_rest) == {"api_key": SECRET}
     pytest.importorskip("websockets")
-    with pytest.raises(Exception, match=r"openenv http://\$\{PLACE\}: there is no session to be had"):
+    with pytest.raises(Exception, match=r"openenv http://\$\{PLACE\}: cannot open a session"):
         part.open(task)
     with pytest.raises(ConfigError, match="the environment variable MISSING is not set"):
         resolve_references({"a": ["${MISSING}"]})

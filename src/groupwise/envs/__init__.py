@@ -1,4 +1,4 @@
-"""Environments: the protocol, the worlds that come with groupwise, and the conformance suite for your own."""
+"""Environments: the protocol, the environments that come with groupwise, and the conformance suite for your own."""
 
 from __future__ import annotations
 

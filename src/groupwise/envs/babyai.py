@@ -35,28 +35,28 @@ MAX_TASKS = 100_000
 
 
 class Babyai(Part, slot="env"):
-    """A level of BabyAI (Chevalier-Boisvert et al. 2019, arXiv:1810.08272), as MiniGrid has it, in words.
+    """A level of BabyAI (Chevalier-Boisvert et al. 2019, arXiv:1810.08272), from MiniGrid, as text.
 
-    What is in view is told as in BabyAI-Text (Carta et al. 2023, arXiv:2302.02662): things and walls, with their
-    distance. The reward is the package's: 1 - 0.9 * steps / its own limit for a mission done, else 0. A fork is a deep
-    copy. The expert is BabyAI's bot; it also knows the way back from a detour, but not from an opened box.
+    The view is described as in BabyAI-Text (Carta et al. 2023, arXiv:2302.02662): things and walls with their distance.
+    The reward is the package's: 1 - 0.9 * steps / its own limit for a completed mission, else 0. A fork is a deep copy.
+    The expert is BabyAI's bot. It recovers from a detour, but not from an opened box.
 
-    Choices: all seven actions of the package are accepted; those that would change nothing are not listed. A task is a
-    seed, and belongs to the split that the world it makes decides: a level with few worlds has small panels, and no
-    world is in two. The `state_key` is the whole situation: place, direction, what is carried, everything else, and
-    which parts of the mission are done.
+    Choices: all seven actions of the package are accepted; actions that change nothing are not listed. A task is a
+    seed, and the generated world decides its split. So no world is in two splits, and a level with few worlds has small
+    task sets. The `state_key` is the whole situation: position, direction, what is carried, everything else in the
+    world, and the completed parts of the mission.
     """
 
     level: str = "BabyAI-GoToLocal-v0"
     """Name in the package's registry; an unknown one gives the names."""
     num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 500
-    """Tasks in the training panel, if there are so many different worlds."""
+    """Tasks in the train set, if there are so many different worlds."""
     num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 50
-    """Tasks in the validation panel."""
+    """Tasks in the validation set."""
     num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
-    """Tasks in the test panel."""
+    """Tasks in the test set."""
     max_steps: Annotated[int, Field(ge=1)] = 64
-    """Steps before an attempt is truncated; the level's own limit holds too."""
+    """Steps before a rollout is truncated; the level's own limit holds too."""
     goal_in_text: bool = False
     """Whether each text begins with the mission; for prompts that do not say `Observation.goal` themselves."""
 
@@ -68,8 +68,8 @@ class Babyai(Part, slot="env"):
         world = start_world(task.payload["level"], task.seed)
         if _identify_world(world) != (task.payload["mission"], task.payload["start"]):
             raise RecordError(
-                f"task {task.id}: seed {task.seed} now makes another world; play it with the version of minigrid that "
-                "its panel was made with, or make the panel anew"
+                f"task {task.id}: seed {task.seed} now makes another world; use the minigrid version of its panel, or "
+                "make the panel again"
             )
         return BabyaiEnvironment(task, self, world)
 
@@ -82,7 +82,7 @@ class Babyai(Part, slot="env"):
 
 
 class BabyaiEnvironment(SteppedEnvironment):
-    """One attempt at a mission."""
+    """One rollout of a mission."""
 
     def __init__(self, task: Task, part: Babyai, world: Any) -> None:
         super().__init__(task, part.max_steps)
@@ -128,7 +128,7 @@ class BabyaiEnvironment(SteppedEnvironment):
 
 
 class Guide:
-    """BabyAI's bot in a world of its own, which follows an attempt: the bot has to see every action."""
+    """BabyAI's bot in its own copy of the world; it follows a rollout and must see every action."""
 
     def __init__(self, world: Any) -> None:
         self._world = world
@@ -137,7 +137,7 @@ class Guide:
         self._advice = self._ask(None)
 
     def advise(self, taken: Sequence[int]) -> int | None:
-        """The bot's next action after some actions; None where it has given up."""
+        """The bot's next action after the actions in `taken`; None if it gave up."""
         for action in taken[self._followed :]:
             self._followed += 1
             if self._bot is not None:
@@ -148,20 +148,20 @@ class Guide:
     def _ask(self, taken: int | None) -> int | None:
         try:
             return int(self._bot.replan(taken))
-        except Exception:  # the bot asserts what it takes for granted, and raises where it cannot help
+        except Exception:  # the bot raises if it cannot help
             self._bot = None
             return None
 
 
 def start_world(level: str, seed: int) -> Any:
-    """A level's world at its beginning, without what the package prints while it draws one again."""
+    """A level's world at its beginning; what the package prints is dropped."""
     registry = _load_registry().registry
     if level not in registry or not level.startswith(PREFIX):
         known = [name for name in registry if name.startswith(PREFIX)]
         raise ConfigError(f"babyai: there is no level {level!r}; {nearest(level, known)}")
     with redirect_stdout(StringIO()):
         world = _load_registry().make(level, disable_env_checker=True).unwrapped
-        world.gen_obs = dict  # the numbers that it would show at each step take longer than the step, and nobody asks
+        world.gen_obs = dict  # its numeric observations take longer than a step, and are not used
         world.reset(seed=seed)
     return world
 
@@ -226,7 +226,7 @@ def describe_view(world: Any) -> str:
 
 
 def list_actions(world: Any) -> tuple[str, ...]:
-    """The actions that do something, and `done`, which the package always takes and nothing comes of."""
+    """The actions that have an effect, and `done`, which the package always accepts."""
     (column, row), (ahead_x, ahead_y) = _locate_agent(world)
     ahead = world.grid.get(column + ahead_x, row + ahead_y)
     does = {
@@ -333,7 +333,7 @@ def _describe_cells(cells: View) -> Iterator[str]:
 
 @cache
 def _order_by_distance(width: int) -> tuple[tuple[int, int], ...]:
-    """Where things may be seen, as steps forward and to the right; where the agent stands nothing is told."""
+    """Cells in view by distance, as steps forward and to the right; without the agent's own cell."""
     places = [(forward, side) for forward in range(width) for side in range(-(width // 2), width // 2 + 1)]
     return tuple(sorted(places, key=lambda place: (place[0] + abs(place[1]), place))[1:])
 

@@ -1,4 +1,4 @@
-"""The conformance suite for environments: run it on your own before you train in it.
+"""The conformance suite for environments: run it on your environment before you train in it.
 
 for result in check_environment(MyEnvironment()):
     print(result.status, result.rule, result.found)
@@ -42,22 +42,22 @@ from groupwise.system.quoted_errors import (
     try_rule,
 )
 
-# The environment under check, and attempts at its tasks by random actions, recorded so that they can be replayed.
+# The environment under check, and rollouts at its tasks by random actions, recorded so that they can be replayed.
 
 EXPERT_SHARE = 0.3
-"""How often a random attempt does what the expert would, so that it also gets somewhere."""
+"""Fraction of expert actions in a random rollout, so that it makes progress."""
 
 NONSENSE = ("qwxyz frobnicate", "", "   ", "go to", "ß🙂\n\t", "a" * 10_000)
-"""Actions that no environment understands, or should choke on."""
+"""Actions that are invalid in every environment."""
 
 Record = TypeVar("Record", Observation, Outcome)
 Comparable = tuple[object, ...]
-"""What a step showed, in a form that compares by value (a NaN equals itself); state keys have rules of their own."""
+"""A step in a form that compares by value (a NaN equals itself); state keys have their own rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedAttempt:
-    """A played attempt: the actions, and what they brought."""
+    """A finished rollout: its actions and outcomes."""
 
     task: Task
     first: Observation
@@ -70,7 +70,7 @@ class RecordedAttempt:
 
     @property
     def transcript(self) -> list[Comparable]:
-        """Everything that happened, state keys aside."""
+        """Everything that was shown, without state keys."""
         return [to_comparable(self.first), *(outcome_to_comparable(outcome) for outcome in self.outcomes)]
 
     @property
@@ -82,7 +82,7 @@ class RecordedAttempt:
         return BrokenRuleError(f"task {self.task.id}: {what}")
 
     def expect(self, transcript: Sequence[Comparable], trouble: str, *, start: int = 0) -> None:
-        """Raise where a transcript is not the attempt's own, from a step on."""
+        """Raise if a transcript differs from the rollout's own from step `start` on."""
         if transcript == (expected := self.transcript[start:]):
             return
         difference = f"one has {len(transcript)} steps, the other {len(expected)}"
@@ -96,7 +96,7 @@ class RecordedAttempt:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedEnvironment:
-    """The environment under check, the tasks it is checked on, and random attempts at them."""
+    """The environment under check, the tasks it is checked on, and random rollouts at them."""
 
     part: EnvironmentPart
     tasks: tuple[Task, ...]
@@ -112,7 +112,7 @@ class CheckedEnvironment:
 
     @cached_property
     def unrepeatable(self) -> str:
-        """Where an attempt, played again with the same actions, went another way; empty = nowhere."""
+        """The first difference when the same actions are repeated; empty = none."""
         twin = CheckedEnvironment(part=copy.deepcopy(self.part), tasks=self.tasks, seed=self.seed)
         for attempt in self.attempts:
             for again in (self.replay(attempt.task, attempt.actions), twin.replay(attempt.task, attempt.actions)):
@@ -123,23 +123,23 @@ class CheckedEnvironment:
         return ""
 
     def require_repeatable(self) -> None:
-        """Leave a rule that compares attempts, where attempts cannot be compared."""
+        """Skip a rule that compares rollouts if they are not repeatable."""
         if self.unrepeatable:
-            raise NotTestedError("the environment is not repeatable, so attempts cannot be compared")
+            raise NotTestedError("the environment is not repeatable, so rollouts cannot be compared")
 
     def require_keys(self) -> None:
-        """Leave a rule about keys where there are none, or none that can be compared."""
+        """Skip a rule about keys if there are none, or some cannot be stored."""
         keys = [seen.state_key for _, seen in iterate_observations(self)]
         if all(key is None for key in keys):
-            raise NotTestedError("every state_key is None: steps are compared by task alone")
+            raise NotTestedError("every state_key is None: steps are compared only by task")
         try:
             for key in keys:
                 to_plain_key(key)
         except EnvironmentFault:
-            raise NotTestedError("there are keys that cannot be written, so they cannot be compared") from None
+            raise NotTestedError("some keys cannot be stored, so they cannot be compared") from None
 
     def play_randomly(self, task: Task, draws: Draws) -> RecordedAttempt:
-        """Play a task by random actions, and now and then the expert's."""
+        """Run a task with random actions, sometimes the expert's."""
         environment = self.part.open(task)
         first = _require_type(environment.observe(), Observation, "observe")
         actions: list[str] = []
@@ -197,42 +197,40 @@ def _require_type(record: object, wanted: type[Record], method: str) -> Record:
 
 
 def iterate_observations(subject: CheckedEnvironment) -> Iterator[tuple[RecordedAttempt, Observation]]:
-    """Everything that was shown in the random attempts, each with its attempt."""
+    """Everything that was shown in the random rollouts, each with its rollout."""
     return ((attempt, seen) for attempt in subject.attempts for seen in attempt.observations)
 
 
 def to_comparable(observation: Observation) -> Comparable:
-    """What an observation shows, in a form that compares; the state key aside."""
     return (observation.text, observation.admissible, observation.goal)
 
 
 def outcome_to_comparable(outcome: Outcome) -> Comparable:
-    """What an outcome shows, in a form that compares; the state key aside."""
     ending = (outcome.terminated, outcome.truncated, outcome.accepted, outcome.success)
     return (*to_comparable(outcome.observation), repr(outcome.reward), *ending)
 
 
-# The rules of the conformance suite for environments. Each one's docstring says why it matters, to whoever breaks it.
+# The rules. Each docstring says why the rule matters.
 #
-# A rule returns what it found; it raises `BrokenRuleError` with what is wrong, or `NotTestedError` where it could not
-# be tried, or there is nothing to try it on.
+# A rule returns what it found. It raises `BrokenRuleError` with the problem, or `NotTestedError` if there is nothing to
+# test.
 
 MAX_ACTIONS_TRIED = 200
-"""How many admissible actions are tried; each needs a replay."""
+"""Admissible actions to try at most; each needs a replay."""
 MIN_STEPS_PER_SECOND = 5
 
 
 def opens_and_plays(subject: CheckedEnvironment) -> str:
-    """The loop relies on `observe` returning an Observation and `act` an Outcome."""
+    """The loop needs an Observation from `observe` and an Outcome from `act`."""
     if not isinstance(subject.part.instruction(), str) or "\n" in subject.part.instruction():
         raise BrokenRuleError("`instruction()` is not one line of text")
     steps = sum(len(attempt.actions) for attempt in subject.attempts)
-    return f"{len(subject.attempts)} attempts at {len(subject.tasks)} tasks, {steps} steps"
+    return f"{len(subject.attempts)} rollouts of {len(subject.tasks)} tasks, {steps} steps"
 
 
 def fields_have_their_types(subject: CheckedEnvironment) -> str:
-    """Everything an environment says is written down and compared: text is text, flags are True or False, listed
-    actions a tuple of texts. What cannot be written ends the attempt as a fault.
+    """Everything from an environment is recorded and compared: text is text, flags are True or False, listed actions
+    are a tuple of texts. A value that cannot be recorded ends the rollout with an error.
     """
     for attempt in subject.attempts:
         try:
@@ -249,31 +247,33 @@ def fields_have_their_types(subject: CheckedEnvironment) -> str:
 
 
 def is_repeatable(subject: CheckedEnvironment) -> str:
-    """Attempts of a group are compared because they face one world. If the same task can begin or go on differently
-    after the same actions, credit rewards luck, and no run can be repeated.
+    """The rollouts of a group are compared, so they must run in equal environments. If the same task can begin or
+    continue differently after the same actions, advantages reward luck, and no run is reproducible.
     """
     if subject.unrepeatable:
         raise BrokenRuleError(subject.unrepeatable)
-    return f"{len(subject.attempts)} attempts played three times"
+    return f"{len(subject.attempts)} rollouts run three times"
 
 
 def observe_has_no_effect(subject: CheckedEnvironment) -> str:
-    """The loop, the memory and the viewer all look; if looking changes the world, they change the attempt."""
+    """The loop, the prompt history and the viewer all observe. If observing changes the environment, it changes the
+    rollout.
+    """
     subject.require_repeatable()
     for attempt in subject.attempts:
         environment = subject.part.open(attempt.task)
         transcript = [to_comparable(environment.observe())]
         for action in attempt.actions:
             if to_comparable(environment.observe()) != to_comparable(environment.observe()):
-                raise attempt.break_rule("observing twice showed two different things")
+                raise attempt.break_rule("two calls of observe() gave different observations")
             transcript.append(outcome_to_comparable(environment.act(action)))
         attempt.expect(transcript, "observing in between changed what happened")
-    return f"{len(subject.attempts)} attempts with extra observations"
+    return f"{len(subject.attempts)} rollouts with extra observations"
 
 
 def is_isolated(subject: CheckedEnvironment) -> str:
-    """Many environments live in one process. One that draws from, or seeds, a process-wide generator changes its
-    neighbours and the trainer, and a result then depends on who else was running.
+    """Many environments run in one process. If one of them draws from a process-wide generator, or seeds it, it changes
+    the other environments and the trainer. Then results depend on what else was running.
     """
     subject.require_repeatable()
     attempts = subject.attempts
@@ -285,10 +285,12 @@ def is_isolated(subject: CheckedEnvironment) -> str:
                 if step < len(attempt.actions):
                     transcript.append(outcome_to_comparable(environment.act(attempt.actions[step])))
         for attempt, transcript in zip(pair, transcripts, strict=True):
-            attempt.expect(transcript, "it went differently while another environment was in use")
+            attempt.expect(transcript, "the transcript changed while another environment was in use")
     if _moves_process_wide_random(subject):
-        raise BrokenRuleError("playing moved the process-wide random generator; keep a generator in the environment")
-    return f"{len(attempts)} pairs of environments played in turn"
+        raise BrokenRuleError(
+            "a rollout used the process-wide random generator; give the environment its own generator"
+        )
+    return f"{len(attempts)} pairs of environments run in turn"
 
 
 def _moves_process_wide_random(subject: CheckedEnvironment) -> bool:
@@ -307,41 +309,41 @@ def _moves_process_wide_random(subject: CheckedEnvironment) -> bool:
 
 
 def ends_in_time(subject: CheckedEnvironment) -> str:
-    """An attempt that never ends stalls its group. At max_steps an environment is terminated or truncated; the two are
-    told apart because a cut-off says nothing about what would have come.
+    """A rollout that never ends blocks its group. At max_steps an environment is terminated or truncated. The two
+    differ because a truncated rollout says nothing about what comes next.
     """
     limit, truncated = subject.part.max_steps, 0
     for attempt in subject.attempts:
         if not attempt.outcomes[-1].ended:
-            raise attempt.break_rule(f"after {limit} steps, max_steps, it is neither terminated nor truncated")
+            raise attempt.break_rule(f"after {limit} steps (max_steps) it is neither terminated nor truncated")
         truncated += attempt.outcomes[-1].truncated
-    # An attempt that gets nowhere ends at the limit too; random attempts may all reach an end before it.
+    # A rollout that gets nowhere ends at the limit too; random rollouts may all reach an end before it.
     environment = subject.part.open(subject.tasks[0])
     try:
         ends = any(environment.act(NONSENSE[0]).ended for _ in range(limit))
     except Exception:  # nonsense has a rule of its own
         ends = True
     if not ends:
-        raise BrokenRuleError(f"after {limit} actions that it did not understand, max_steps, it goes on")
-    return f"{truncated} attempts truncated at {limit} steps, {len(subject.attempts) - truncated} terminated"
+        raise BrokenRuleError(f"after {limit} invalid actions (max_steps) it continues")
+    return f"{truncated} rollouts truncated at {limit} steps, {len(subject.attempts) - truncated} terminated"
 
 
 def success_is_told_at_the_end(subject: CheckedEnvironment) -> str:
-    """Evaluation counts successes, not rewards: `success` is None until the attempt ends, then True or False."""
+    """Evaluation counts successes, not rewards: `success` is None until the rollout ends, then True or False."""
     for attempt in subject.attempts:
         for step, outcome in enumerate(attempt.outcomes):
             if outcome.ended and outcome.success is None:
-                raise attempt.break_rule("the attempt ended, but `success` is None")
+                raise attempt.break_rule("the rollout ended, but `success` is None")
             if not outcome.ended and outcome.success is not None:
                 raise attempt.break_rule(f"`success` is {outcome.success} at step {step}, before the end")
     if not any(attempt.outcomes[-1].ended for attempt in subject.attempts):
-        raise NotTestedError("no attempt ended")
+        raise NotTestedError("no rollout ended")
     successes = sum(bool(attempt.outcomes[-1].success) for attempt in subject.attempts)
-    return f"{successes} of {len(subject.attempts)} random attempts succeeded"
+    return f"{successes} of {len(subject.attempts)} random rollouts succeeded"
 
 
 def refuses_to_act_after_the_end(subject: CheckedEnvironment) -> str:
-    """A loop that steps finished attempts trains on steps that never counted; an error shows it at once."""
+    """If a loop acts after the end of a rollout, it trains on steps that never counted. An error shows this at once."""
     subject.require_repeatable()
     checked = 0
     for attempt in subject.attempts:
@@ -353,14 +355,14 @@ def refuses_to_act_after_the_end(subject: CheckedEnvironment) -> str:
             environment.act(attempt.actions[-1])
         except Exception:  # any exception will do: the rule is that it refuses
             continue
-        raise attempt.break_rule("it acted after its end without an error")
+        raise attempt.break_rule("it acted after its end; raise an error")
     if not checked:
-        raise NotTestedError("no attempt ended")
-    return f"{checked} ended attempts"
+        raise NotTestedError("no rollout ended")
+    return f"{checked} ended rollouts"
 
 
 def admissible_actions_are_accepted(subject: CheckedEnvironment) -> str:
-    """An agent that picks from the list must not be punished for it."""
+    """An agent that chooses a listed action must not be punished for it."""
     subject.require_repeatable()
     tried = 0
     for attempt in subject.attempts:
@@ -377,8 +379,8 @@ def admissible_actions_are_accepted(subject: CheckedEnvironment) -> str:
 
 
 def nonsense_is_refused(subject: CheckedEnvironment) -> str:
-    """A language model will say anything. What cannot be understood is a step with `accepted` False, and never an
-    exception, or one odd sample ends the attempt as an error.
+    """A language model can write any text. An action that cannot be understood is a step with `accepted` False and
+    never an exception; otherwise one odd sample ends the rollout with an error.
     """
     task = subject.tasks[0]
     for action in NONSENSE:
@@ -387,12 +389,12 @@ def nonsense_is_refused(subject: CheckedEnvironment) -> str:
         except Exception as error:
             raise BrokenRuleError(f"the action {action[:40]!r} raised {type(error).__name__}: {error}") from None
         if outcome.accepted:
-            raise BrokenRuleError(f"the action {action[:40]!r} counts as accepted")
+            raise BrokenRuleError(f"the action {action[:40]!r} counts as accepted; return accepted=False")
     return f"{len(NONSENSE)} nonsense actions"
 
 
 def rewards_are_finite(subject: CheckedEnvironment) -> str:
-    """One NaN in a group makes the credit of all its members NaN."""
+    """One NaN in a group makes the advantages of all its members NaN."""
     rewards = [outcome.reward for attempt in subject.attempts for outcome in attempt.outcomes]
     try:
         plain = [to_plain_reward(reward) for reward in rewards]
@@ -404,10 +406,10 @@ def rewards_are_finite(subject: CheckedEnvironment) -> str:
 
 
 def fork_is_exact(subject: CheckedEnvironment) -> str:
-    """Branching methods compare continuations from one state; a fork that draws other chances is another state."""
+    """Branching methods compare continuations from one state. A fork with other random draws is another state."""
     for attempt, middle, _, fork in _fork_attempts(subject):
         rest = [outcome_to_comparable(fork.act(action)) for action in attempt.actions[middle:]]
-        attempt.expect(rest, f"a fork after {middle} steps went another way", start=middle + 1)
+        attempt.expect(rest, f"a fork after {middle} steps gave another transcript", start=middle + 1)
     return f"{len(subject.attempts)} forks"
 
 
@@ -425,7 +427,7 @@ def fork_is_independent(subject: CheckedEnvironment) -> str:
 
 
 def _fork_attempts(subject: CheckedEnvironment) -> Iterator[tuple[RecordedAttempt, int, Environment, Environment]]:
-    """Each attempt, played up to its middle and forked there."""
+    """Each rollout, played up to its middle and forked there."""
     if not isinstance(subject.part.open(subject.tasks[0]), Forkable):
         raise NotTestedError("the environment has no `fork`")
     subject.require_repeatable()
@@ -437,14 +439,14 @@ def _fork_attempts(subject: CheckedEnvironment) -> Iterator[tuple[RecordedAttemp
 
 
 def expert_succeeds(subject: CheckedEnvironment) -> str:
-    """Warm starts and demonstrations come from the expert; a failed one teaches failure."""
+    """Warm starts and demonstrations use the expert; an expert that fails teaches failure."""
     if not isinstance(subject.part.open(subject.tasks[0]), Expert):
         raise NotTestedError("the environment has no `expert`")
     lengths = []
     for task in subject.tasks:
         steps_played = list(subject.play_by_expert(task))
         if any(not outcome.accepted for _, outcome in steps_played):
-            raise BrokenRuleError(f"task {task.id}: the expert took an action that is refused")
+            raise BrokenRuleError(f"task {task.id}: the expert took an invalid action")
         if not (steps_played and steps_played[-1][1].success):
             raise BrokenRuleError(f"task {task.id}: the expert did not succeed in {len(steps_played)} steps")
         lengths.append(len(steps_played))
@@ -452,10 +454,10 @@ def expert_succeeds(subject: CheckedEnvironment) -> str:
 
 
 def panels_are_disjoint(subject: CheckedEnvironment) -> str:
-    """A task in both training and test panels makes the test measure memory."""
+    """If a task is in the train set and in the test set, the test measures memorization."""
     panels = {split: ask_panel(subject.part, split) for split in SPLITS}
     if sum(map(bool, panels.values())) < 2:
-        raise NotTestedError("only one panel has any tasks")
+        raise NotTestedError("only one split has tasks")
     try:
         check_disjoint(panels)
     except GroupwiseError as error:
@@ -464,30 +466,30 @@ def panels_are_disjoint(subject: CheckedEnvironment) -> str:
 
 
 def panels_are_fixed(subject: CheckedEnvironment) -> str:
-    """Two results can be compared only if they were measured on the same tasks."""
+    """Two results are comparable only if they use the same tasks."""
     for split in SPLITS:
         first = panel_hash(subject.part.panel(split))
         again, twin = panel_hash(subject.part.panel(split)), panel_hash(copy.deepcopy(subject.part).panel(split))
         if not first == again == twin:
-            raise BrokenRuleError(f"the {split} panel has other tasks when it is asked for again")
+            raise BrokenRuleError(f"the {split} panel changes between two calls; it must always have the same tasks")
     return f"test panel {panel_hash(subject.part.panel('test'))[:12]}"
 
 
 def task_ids_come_from_content(subject: CheckedEnvironment) -> str:
-    """Ids join the records of different runs; an id that counts or is random joins the wrong ones."""
+    """Ids join the records of different runs. An id that is a counter or random joins the wrong records."""
     for task in subject.tasks:
         remade = Task.create(env=task.env, split=task.split, seed=task.seed, payload=task.payload)
         if remade.id != task.id:
             raise BrokenRuleError(
-                f"task {task.id}: from its content the id would be {remade.id}; make tasks with Task.create"
+                f"task {task.id}: from its content the id must be {remade.id}; make tasks with Task.create"
             )
     return f"{len(subject.tasks)} ids"
 
 
 def vocabulary_covers_every_word(subject: CheckedEnvironment) -> str:
-    """The tiny engine's tokenizer is made from the vocabulary; it cannot read or say a word that is not in it."""
+    """The tokenizer of the tiny model is made from the vocabulary; the model cannot read or write any other word."""
     if not has_vocabulary(subject.part):
-        raise NotTestedError("there is no vocabulary(), which only a model made from scratch needs")
+        raise NotTestedError("there is no vocabulary(); only models made from scratch need it")
     known = set(ask_vocabulary(subject.part))
     texts = [ask_instruction(subject.part)]
     for _, seen in iterate_observations(subject):
@@ -495,80 +497,80 @@ def vocabulary_covers_every_word(subject: CheckedEnvironment) -> str:
     texts += [action for task in subject.tasks for action, _ in subject.play_by_expert(task)]
     unknown = sorted({word for text in texts for word in split_words(text)} - known)
     if unknown:
-        raise BrokenRuleError(f"these words are not in it: {', '.join(unknown[:10])}")
+        raise BrokenRuleError(f"vocabulary() lacks these words: {', '.join(unknown[:10])}")
     return f"{len(known)} words"
 
 
 def acts_fast_enough(subject: CheckedEnvironment) -> str:
-    """A model samples a few thousand actions a second at best; a slower world leaves it waiting."""
+    """A model samples at most a few thousand actions per second; a slower environment makes it wait."""
     steps, started = 0, time.perf_counter()
     while steps == 0 or (time.perf_counter() - started < 0.2 and steps < 5000):
         for attempt in subject.attempts:
             steps += len(subject.replay(attempt.task, attempt.actions).outcomes)
     rate = steps / (time.perf_counter() - started)
     if rate < MIN_STEPS_PER_SECOND:
-        raise BrokenRuleError(f"{rate:.1f} steps a second")
-    return f"{rate:,.0f} steps a second, opening included"
+        raise BrokenRuleError(f"{rate:.1f} steps per second")
+    return f"{rate:,.0f} steps per second, including opening"
 
 
 # The conformance suite's rules for state keys, which decide what steps are compared with.
 
 MIN_REVISITS = 5
-"""How often a situation must have come again before the key is judged by it."""
+"""How often a situation must occur again before it is used to judge the key."""
 MIN_COUNTED_STEPS = 5
-"""How long an attempt must be before a number that grows with it counts as a counter."""
+"""How long a rollout must be before a number that grows with it counts as a counter."""
 MAX_RETURNS_TRIED = 60
-"""How many ways there and back are tried; each needs a replay of two steps."""
+"""Pairs of actions to try at most; each needs a replay of two steps."""
 STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
 
 def state_key_is_hashable(subject: CheckedEnvironment) -> str:
-    """Steps are grouped by their key, so it must work in a dictionary."""
+    """Steps are grouped by their key, so it must work as a dictionary key."""
     keys = 0
     for attempt, seen in iterate_observations(subject):
         try:
             hash(seen.state_key)
-        except Exception as error:  # a __hash__ of somebody else's may raise anything
+        except Exception as error:  # a foreign __hash__ may raise anything
             raise attempt.break_rule(f"{quote_error(error)}; use text or a tuple of texts and numbers") from None
         keys += seen.state_key is not None
     if not keys:
-        raise NotTestedError("every state_key is None: steps are compared by task alone")
+        raise NotTestedError("every state_key is None: steps are compared only by task")
     return f"{keys} keys"
 
 
 def state_key_can_be_written(subject: CheckedEnvironment) -> str:
-    """Keys are kept in the journal and sent between processes. One that cannot be written ends its attempt as a fault:
-    use text, finite numbers, True, False, None, or tuples of these.
+    """Keys are stored in the journal and sent between processes. A key that cannot be stored ends its rollout with an
+    error: use text, finite numbers, True, False, None, or tuples of these.
     """
     keys = 0
     for attempt, seen in iterate_observations(subject):
         try:
             hash(seen.state_key)
         except Exception:
-            raise NotTestedError("there are keys that are not hashable, which is another rule") from None
+            raise NotTestedError("some keys are not hashable, which is another rule") from None
         try:
             keys += to_plain_key(seen.state_key) is not None
         except EnvironmentFault as fault:
             raise attempt.break_rule(f"{fault}") from None
     if not keys:
-        raise NotTestedError("every state_key is None: steps are compared by task alone")
+        raise NotTestedError("every state_key is None: steps are compared only by task")
     return f"{keys} keys"
 
 
 def state_key_is_equal_for_equal_situations(subject: CheckedEnvironment) -> str:
-    """Step-level credit compares steps with equal keys. A key with an address, a random number or a time in it is
-    never equal, and the method silently falls back to comparing whole attempts.
+    """Step-level advantages compare steps with equal keys. A key that contains an address, a random number or a time is
+    never equal. Then the method compares only whole rollouts, without any message.
     """
     subject.require_repeatable()
     subject.require_keys()
     difference = _find_unequal_keys(subject)
     if difference:
         raise BrokenRuleError(difference)
-    return f"{sum(len(attempt.keys) for attempt in subject.attempts)} keys met twice"
+    return f"{sum(len(attempt.keys) for attempt in subject.attempts)} keys seen twice"
 
 
 def _find_unequal_keys(subject: CheckedEnvironment) -> str:
-    """Where an attempt, played again, has other keys; empty = nowhere."""
+    """The first key that differs when a rollout is repeated; empty = none."""
     for attempt in subject.attempts:
         again = subject.replay(attempt.task, attempt.actions)
         for step, (key, key_again) in enumerate(zip(attempt.keys, again.keys, strict=True)):
@@ -578,7 +580,7 @@ def _find_unequal_keys(subject: CheckedEnvironment) -> str:
 
 
 def state_key_has_no_counter_or_clock(subject: CheckedEnvironment) -> str:
-    """A step number or a time makes every visit of a situation a new one, so nothing is ever compared."""
+    """If a key contains a step number or a time, every visit of a situation looks new, and nothing is ever compared."""
     subject.require_keys()
     for attempt in subject.attempts:
         for key in attempt.keys:
@@ -587,27 +589,27 @@ def state_key_has_no_counter_or_clock(subject: CheckedEnvironment) -> str:
     revisits = agreements = 0
     ways = {
         "": _find_revisits(subject),
-        " after a step that was wasted on an action that is not understood": _try_detours(subject),
-        " by a way there and back": _try_returns(subject),
+        " after a step with an invalid action": _try_detours(subject),
+        " after two actions that lead away and back": _try_returns(subject),
     }
     for way, meetings in ways.items():
         agreed = sum(meetings)
         if len(meetings) >= MIN_REVISITS and not agreed:
             raise BrokenRuleError(
-                f"the same text and actions came again {len(meetings)} times{way}, each time with a new key"
+                f"the same text and actions occurred again {len(meetings)} times{way}, each time with a new key"
             )
         revisits, agreements = revisits + len(meetings), agreements + agreed
     if agreements:
-        return f"{revisits} situations came again, {agreements} of them with a key seen before"
+        return f"{revisits} situations occurred again, {agreements} of them with a key seen before"
     long = [attempt.keys for attempt in subject.attempts if len(attempt.keys) >= MIN_COUNTED_STEPS]
     if len(long) >= 2 and all(_is_counter(keys) for keys in long):
         raise BrokenRuleError(f"a number in the key counts the steps: {', '.join(map(repr, long[0][:3]))}")
     came = f"{revisits}, each time with a new key" if revisits else "none"
-    raise NotTestedError(f"too few situations came again to tell a counter by: {came}")
+    raise NotTestedError(f"too few situations occurred again to detect a counter: {came}")
 
 
 def _find_revisits(subject: CheckedEnvironment) -> list[bool]:
-    """Situations that came again within an attempt: whether each came with a key that it had before."""
+    """For each situation that occurs again within a rollout: whether it has a key that it had before."""
     meetings: list[bool] = []
     for attempt in subject.attempts:
         keys_of: dict[object, set[Hashable]] = defaultdict(set)
@@ -619,9 +621,9 @@ def _find_revisits(subject: CheckedEnvironment) -> list[bool]:
 
 
 def _try_detours(subject: CheckedEnvironment) -> list[bool]:
-    """Situations that were reached once more after a step that was wasted: whether each has the key it had without."""
+    """For each situation that is reached again after one invalid action: whether it has the same key."""
     meetings: list[bool] = []
-    if subject.unrepeatable or _find_unequal_keys(subject):  # attempts cannot be compared with one another
+    if subject.unrepeatable or _find_unequal_keys(subject):  # rollouts cannot be compared with one another
         return meetings
     for attempt in subject.attempts:
         try:
@@ -634,7 +636,7 @@ def _try_detours(subject: CheckedEnvironment) -> list[bool]:
 
 
 def _try_returns(subject: CheckedEnvironment) -> list[bool]:
-    """Situations that two accepted actions led away from and back to: whether each has the key it had."""
+    """For each situation that two actions lead away from and back to: whether it has the same key."""
     meetings: list[bool] = []
     tried = 0
     for task in subject.tasks:
@@ -709,8 +711,8 @@ def check_environment(
     subject = cache(lambda: CheckedEnvironment(part=part, tasks=_choose_tasks(part, tasks, seed), seed=seed))
     for rule in RULES:
         if results and results[0].status == "broken":
-            results.append(describe_result(rule, "not tested", "the environment could not be played"))
-        else:  # at first a ConfigError says that a package, data or fields are not there: there is nothing to check
+            results.append(describe_result(rule, "not tested", "the environment could not be run"))
+        else:  # a ConfigError of the first rule means a missing package, data or field: there is nothing to check
             results.append(try_rule(rule, subject, passing=() if results else ConfigError))
     return results
 

@@ -29,9 +29,9 @@ SIZES = PanelSizes(train=2000, validation=200, test=400)
 class Countdown(Part, slot="env", self_contained=True):
     """Arithmetic with a verifier: an expression that uses every given number once and makes the target.
 
-    One step: the action is the expression, such as "(8 - 2) * 4". It is read by a small grammar, never evaluated as
-    code, and computed exactly. An answer that cannot be read, or uses other numbers than the given ones, is refused.
-    The facts of the step say what the expression came to (`answer`: two expressions of one value are one answer).
+    One step: the action is the expression, such as "(8 - 2) * 4". A small grammar reads it and computes it exactly; it
+    is never evaluated as code. An answer is invalid if it cannot be read or uses other numbers. The step info `answer`
+    is the value of the expression, so two expressions with one value are one answer.
     """
 
     writes: ClassVar[frozenset[str]] = frozenset({"answer", "gold_answer", "exact", "expression", "checks"})
@@ -42,7 +42,7 @@ class Countdown(Part, slot="env", self_contained=True):
     largest_target: Annotated[int, Field(ge=2, le=1000)] = 100
     """The largest target."""
     max_steps: Annotated[int, Field(ge=1)] = 1
-    """An answer ends the attempt, so one step is all there is."""
+    """An answer ends the rollout, so there is only one step."""
     success_reward: float = 1.0
     """Reward of a right answer."""
 
@@ -69,7 +69,7 @@ class Countdown(Part, slot="env", self_contained=True):
 
 
 class CountdownEnvironment(SteppedEnvironment):
-    """One attempt at a target."""
+    """One rollout of a target."""
 
     def __init__(self, task: Task, part: Countdown) -> None:
         super().__init__(task, part.max_steps)
@@ -115,7 +115,7 @@ class CheckedExpression:
 
 
 def check_expression(answer: str, *, numbers: list[int], target: int) -> CheckedExpression | None:
-    """Read an answer and check it; None where it is no expression."""
+    """Read an answer and check it; None if it is not an expression."""
     read = evaluate(answer)
     if read is None:
         return None
@@ -157,9 +157,9 @@ _OF_NODE = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 def evaluate(text: str) -> tuple[Fraction, list[int]] | None:
-    """The value of an expression and the numbers it uses, in order; None for what is no expression.
+    """The value of an expression and the numbers it uses, in order; None if it is not an expression.
 
-    An expression has whole numbers, + - * / and parentheses, and nothing else.
+    An expression has integers, + - * / and parentheses, and nothing else.
 
     >>> evaluate("(8 - 2) / 4")
     (Fraction(3, 2), [8, 2, 4])
@@ -178,14 +178,14 @@ def evaluate(text: str) -> tuple[Fraction, list[int]] | None:
 
 def _compute(node: ast.expr) -> Fraction:
     if isinstance(node, ast.Constant):
-        return Fraction(node.value)  # type: ignore[arg-type]  # tokens make no other constants than whole numbers
+        return Fraction(node.value)  # type: ignore[arg-type]  # tokens make no other constants than integers
     if isinstance(node, ast.BinOp) and type(node.op) in _OF_NODE:
         return OPERATIONS[_OF_NODE[type(node.op)]](_compute(node.left), _compute(node.right))
     raise ValueError("signs before numbers, calls and empty parentheses are no expressions")
 
 
 def _split_tokens(text: str) -> list[str]:
-    """The numbers and signs of a text; empty where it holds something else, or is too long."""
+    """The numbers and signs of a text; empty if it has anything else, or is too long."""
     tokens, position, end = [], 0, len(text.rstrip())
     while position < end:
         match = TOKEN.match(text, position)

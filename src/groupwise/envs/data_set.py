@@ -1,4 +1,4 @@
-"""Tasks from a data set of one's own: a prompt and perhaps an answer a row, in any columns."""
+"""Tasks from a dataset of one's own: a prompt and perhaps an answer a row, in any columns."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ from groupwise.system.json_text import digest_value, is_plain
 from groupwise.system.quoted_errors import quote_error
 from groupwise.system.text import quote_line
 
-# From the rows of a data set to tasks: columns by their map, splits, and what is refused before any work.
+# From the rows of a dataset to tasks: columns by their map, splits, and what is rejected before any work.
 
 
 class Columns(Part):
-    """Which column holds what; every column stays with the task under its own name, for reward functions."""
+    """Which column has what. A task keeps every column under its own name, for reward functions."""
 
     prompt: str = "prompt"
-    """What is asked: text, or the messages of a chat (one of the user's, perhaps after one of the system's)."""
+    """The prompt: text, or chat messages (one of the user, optionally after one of the system)."""
     answer: str = "answer"
-    """The right answer, text or a number; the verifier "none" does without."""
+    """The right answer, text or a number; not needed with the verifier "none"."""
     id: str = ""
-    """What rows are known by, which no two may share; empty = their content alone."""
+    """A unique id per row; empty = the content is the id."""
     split: str = ""
-    """train, validation or test; empty = what files are called, or the prompts, decide."""
+    """train, validation or test; empty = the names of files, or the prompts, decide."""
     tag: str = ""
-    """A family, by which evaluations are told apart; empty = none."""
+    """A category; evaluations report each one. Empty = none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,19 +72,19 @@ class DataRow:
 
     where: str
     prompt: str
-    """What is asked, as it is shown."""
+    """The prompt as it is shown."""
     split: str
-    """What the row, its file or its set says: train, validation or test; empty = nothing."""
+    """The split from the row, its file or its dataset: train, validation or test; empty = none."""
     tags: tuple[str, ...]
     values: Mapping[str, Any]
     """Every column, as JSON values."""
 
 
 def read_data(part: DataSet, path: str, *, subset: str = "", revision: str = "") -> list[DataRow]:
-    """All rows of a file, a folder, a pattern or a data set; refused with its place where one is of no use."""
+    """All rows of a file, a folder, a pattern or a dataset; a bad row is an error with its place."""
     rows = [_read_row(part, *placed) for placed in _find_rows(path, subset, revision)]
     if not rows:
-        raise FileError(f"data_set: {path!r} has no rows; write one object for each task")
+        raise FileError(f"data_set: {path!r} has no rows; write one object per task")
     return rows
 
 
@@ -95,10 +95,10 @@ def _read_row(part: DataSet, where: str, split_name: str, row: Mapping[str, Any]
         if name and name not in row:
             there = ", ".join(map(str, row)) or "no columns at all"
             raise FileError(
-                f"{where}: there is no column {name!r} for the {use}; it has {there}: name the one that holds it "
-                f"in env.columns.{use}"
+                f"{where}: there is no column {name!r} for the {use}; it has {there}. Set env.columns.{use} "
+                "to the right column"
             )
-    # A number that is none, which tables write for what is missing, is nothing.
+    # Tables write NaN for missing values.
     values = {
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in row.items()
@@ -108,15 +108,14 @@ def _read_row(part: DataSet, where: str, split_name: str, row: Mapping[str, Any]
         strange = next((name for name, value in values.items() if not is_plain([value])), "")
         raise FileError(
             f"{where}: the column {strange!r} holds {type(values.get(strange)).__name__}, which a task cannot "
-            f"keep; add it to env.leave_out, or store text and numbers"
+            f"store; add it to env.leave_out, or use text and numbers"
         )
     if part.tells_success:
         answer = read_answer_of(where, values[columns.answer], part.answer_after)
         if part.verifier == "number" and (len(answer) > MAX_ANSWER_CHARACTERS or read_number(answer) is None):
             raise FileError(
-                f"{where}: the answer {quote_line(repr(answer), limit=60)} is no number such as 1,200, -0.5 or 3/4, so "
-                "that no response could be right; mend the row, say in env.answer_after what stands before the number, "
-                "or take another env.verifier"
+                f"{where}: the answer {quote_line(repr(answer), limit=60)} is not a number such as 1,200, -0.5 or 3/4; "
+                "fix the row, set env.answer_after to the text before the number, or choose another env.verifier"
             )
     split = read_split_name([split_name])[0]
     if columns.split:
@@ -141,71 +140,71 @@ def _find_rows(path: str, subset: str, revision: str) -> Iterator[tuple[str, str
     for file, parts in find_row_files(path, env="data_set", rows="rows"):
         rows = list(read_rows(file, row_name="a row"))
         if not rows:
-            raise FileError(f"{file}: the file has no rows; write one object for each task, or take it away")
+            raise FileError(f"{file}: the file has no rows; write one object per task, or take it away")
         yield from ((where, " ".join(parts), row) for where, row in rows)
 
 
 def read_prompt(where: str, prompt: Any) -> str:
-    """The text of a prompt: as it stands, or what the user says in a chat, after what the system says."""
+    """The text of a prompt; of a chat, the system message and then the user message."""
     if isinstance(prompt, list):
         turns = [turn if isinstance(turn, Mapping) else {} for turn in prompt]
         roles = [turn.get("role") for turn in turns]
         if roles not in (["user"], ["system", "user"]):
             raise FileError(
-                f"{where}: the prompt is a chat of {', '.join(map(str, roles)) or 'no messages'}; give one message of "
-                "the user's, at most with one of the system's before it"
+                f"{where}: the prompt is a chat of {', '.join(map(str, roles)) or 'no messages'}; give one user "
+                "message, optionally after one system message"
             )
         prompt = "\n\n".join(str(turn.get("content") or "") for turn in turns)
     if not isinstance(prompt, str) or not prompt.strip():
-        raise FileError(f"{where}: the prompt is {quote_line(repr(prompt), limit=60)}; give text that asks something")
+        raise FileError(f"{where}: the prompt is {quote_line(repr(prompt), limit=60)}; give a text that is not empty")
     return prompt.strip()
 
 
 def identify_prompt(prompt: str) -> dict[str, str]:
-    """What a split follows from: a prompt's words, in any case and spacing."""
+    """The content that decides the split: a prompt's words, in any case and spacing."""
     return {"prompt": " ".join(prompt.lower().split())}
 
 
 def read_answer_of(where: str, stored: Any, answer_after: str) -> str:
-    """The right answer, as text: what stands after the last `answer_after`, where that is set."""
+    """The right answer as text; if `answer_after` is set, the text after its last occurrence."""
     if isinstance(stored, float):  # a table of numbers makes 27.0 of 27, and JSON 1e-05 of 0.00001
         stored = int(stored) if stored.is_integer() else format(Decimal(str(stored)), "f")
     if isinstance(stored, bool) or not isinstance(stored, str | int | float) or not str(stored).strip():
         raise FileError(
-            f"{where}: the answer is {quote_line(repr(stored), limit=60)}; give text or a number, or judge by a reward "
-            'of your own and set env.verifier to "none"'
+            f"{where}: the answer is {quote_line(repr(stored), limit=60)}; give text or a number, or use your own "
+            'reward and set env.verifier to "none"'
         )
     _, marker, after = str(stored).rpartition(answer_after) if answer_after else ("", "", str(stored))
     if answer_after and not (marker and after.strip()):
         raise FileError(
-            f"{where}: nothing stands after {answer_after!r} in the answer {quote_line(repr(stored), limit=60)}; mend "
-            "the row, or env.answer_after"
+            f"{where}: there is no text after {answer_after!r} in the answer {quote_line(repr(stored), limit=60)}; "
+            "fix the row, or env.answer_after"
         )
     return after.strip()
 
 
-# Data sets of the package `datasets`: a folder that `save_to_disk` wrote, or a name on the hub. All that adapts it.
+# Datasets of the package `datasets`: a folder that `save_to_disk` wrote, or a name on the hub. All that adapts it.
 
 HUB = "hub:"
-"""What a path begins with that is the name of a data set on the hub."""
+"""What a path begins with that is the name of a dataset on the hub."""
 DATA_PLACE = resolve_by(lambda path: path if path.startswith(HUB) else make_absolute(path))
-"""Makes the path of a field absolute, but for the name of a data set on the hub."""
+"""Makes the path of a field absolute, but for the name of a dataset on the hub."""
 SAVED = ("dataset_dict.json", "state.json")
 """Files of a folder that `save_to_disk` wrote: several splits, or one set."""
 
 
 def is_hugging_face(path: str) -> bool:
-    """Whether a path is the name of a data set on the hub, or a folder that `save_to_disk` wrote."""
+    """Whether a path is the name of a dataset on the hub, or a folder that `save_to_disk` wrote."""
     return path.startswith(HUB) or any((Path(path) / name).is_file() for name in SAVED)
 
 
 def read_hugging_face(path: str, *, subset: str = "", revision: str = "") -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The rows of a data set, each with its place and the name of its split; empty where it has no splits."""
+    """The rows of a dataset, each with its place and the name of its split (empty if there are no splits)."""
     try:
         import datasets
     except ImportError:
         raise ConfigError(
-            f"data_set: {path!r} needs a package that is not here; pip install 'groupwise[datasets]'"
+            f"data_set: {path!r} needs a package that is not installed; pip install 'groupwise[datasets]'"
         ) from None
     try:
         loaded = (
@@ -215,8 +214,8 @@ def read_hugging_face(path: str, *, subset: str = "", revision: str = "") -> Ite
         )
     except Exception as error:  # a server that does not answer, a name that is none, a folder that is damaged
         raise FileError(
-            f"data_set: {path!r} cannot be loaded ({quote_error(error)}); give a name that is on the hub, with the "
-            "subset that it asks for, or a folder that save_to_disk wrote"
+            f"data_set: {path!r} cannot be loaded ({quote_error(error)}); give a name on the hub, with its "
+            "subset if it has several, or a folder that save_to_disk wrote"
         ) from None
     splits = loaded if isinstance(loaded, dict) else {"": loaded}
     for split, rows in splits.items():
@@ -226,70 +225,70 @@ def read_hugging_face(path: str, *, subset: str = "", revision: str = "") -> Ite
 
 ENV = "data_set"
 FileStamps = tuple[tuple[str, int, int], ...]
-"""Names, times and sizes of files: what was read stays good while they are the same."""
+"""Names, times and sizes of files: cached rows are valid while these are equal."""
 
 
 class DataSet(Part, slot="env"):
-    """Prompts from a file, a folder or a Hugging Face data set, answered in one response.
+    """Prompts from a file, a folder or a Hugging Face dataset, answered in one response.
 
-    The reward is 1 where the verifier finds the response's answer equal to the row's, else 0; with the verifier "none"
-    it is what the run's own rewards say. A task keeps every column of its row, so that reward functions have them.
+    The reward is 1 if the verifier finds the response's answer equal to the row's, else 0. With the verifier "none",
+    only the run's own rewards count. A task keeps every column of its row, for reward functions.
 
-    Choices: splits are what the column `split` says, else what files, folders and the splits of a Hugging Face set are
-    called. Beside rows for training, those that say nothing are for the test; without them, rows are divided by their
-    prompts, and so is a split that nothing speaks of cut out of training. Rows that are equal in every column are one
-    task. A prompt that is in several splits, in any case and spacing, stays in the test before validation, and there
-    before training. A task's id is a digest of its row, so that a changed file makes another panel.
+    Choices: the split is what the column `split` says, else the name of the file, folder or Hugging Face split. Rows
+    without a split are test rows if other rows are for training; otherwise they are divided by their prompts. A split
+    that no row has is cut out of training, also by prompts. Rows that are equal in every column are one task. If a
+    prompt is in several splits (in any case and spacing), it stays in test first, then in validation. A task's id is a
+    digest of its row, so a changed file makes another task set.
     """
 
     path: Annotated[str, Field(min_length=1), DATA_PLACE, SHOWN_AS_PATH]
     """A file, a folder or a pattern of .jsonl, .json or .parquet; a folder that `datasets` saved; or hub:OWNER/NAME."""
     test_path: Annotated[str, DATA_PLACE, SHOWN_AS_PATH] = ""
-    """More of the same, all for the test, whatever their names say; empty = none."""
+    """More files, all for the test set; their names do not matter. Empty = none."""
     subset: str = ""
-    """The configuration of a data set on the hub; empty = its only one."""
+    """The configuration of a dataset on the hub; empty = its only one."""
     revision: str = ""
-    """Branch, tag or commit of a data set on the hub; empty = the newest, which may change."""
+    """Branch, tag or commit of a dataset on the hub; empty = the newest, which may change."""
     columns: Columns = Columns()
     """Which column holds what."""
     leave_out: tuple[str, ...] = ()
-    """Columns that tasks do without, such as pictures."""
+    """Columns to drop, such as images."""
     answer_after: str = ""
-    """What stands before the answer in its column, such as "####"; empty = the column is the answer."""
+    """The text before the answer in its column, such as "####"; empty = the column is the answer."""
     verifier: Literal["words", "text", "number", "math", "none"] = "words"
     """How answers are compared: by their words, in any case and spacing; as text; as numbers; by math-verify. none = a
     reward of the run judges the response."""
     form: Form = "boxed"
-    """Where a response says its answer."""
+    """Where a response has its answer."""
     instruction_line: str | None = None
-    """What prompts begin with; None = a sentence that asks for the form, and nothing with the verifier "none"."""
+    """First line of prompts; None = a sentence that asks for the form (nothing with the verifier "none")."""
     num_train: Annotated[int, Field(ge=1)] | None = None
-    """Tasks in the training panel, from the first; None = all."""
+    """Tasks in the train set, from the first; None = all."""
     num_validation: Annotated[int, Field(ge=1)] | None = None
-    """Tasks in the validation panel; None = all."""
+    """Tasks in the validation set; None = all."""
     num_test: Annotated[int, Field(ge=1)] | None = None
-    """Tasks in the test panel; None = all."""
+    """Tasks in the test set; None = all."""
     verifier_seconds: Annotated[float, Field(gt=0)] = 5.0
-    """Seconds of computing that a verdict of math-verify may take."""
+    """CPU seconds for one check by math-verify."""
     max_steps: Annotated[int, Field(ge=1)] = 1
-    """An answer ends the attempt, so one step is all there is."""
+    """An answer ends the rollout, so there is only one step."""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> DataSet:
         for name in ("subset", "revision"):
             if getattr(self, name) and not self.path.startswith(HUB):
-                raise ValueError(f"{name}: {self.path!r} is not on the hub; write {HUB}OWNER/NAME, or leave it out")
+                raise ValueError(f"{name}: {self.path!r} is not on the hub; write {HUB}OWNER/NAME, or remove {name}")
         if not self.columns.prompt or (self.tells_success and not self.columns.answer):
             missing = "answer" if self.columns.prompt else "prompt"
-            raise ValueError(f'columns.{missing} is empty; name the column, or judge by a reward and verifier = "none"')
+            raise ValueError(f'columns.{missing} is empty; name the column, or use a reward and verifier = "none"')
         mapped = [name for name in self.columns.model_dump().values() if name in self.leave_out]
         if mapped:
-            raise ValueError(f"leave_out: the column {mapped[0]!r} is also in columns; leave it out of one of them")
+            raise ValueError(f"leave_out: the column {mapped[0]!r} is also in columns; remove it from one of them")
         return self
 
     @property
     def tells_success(self) -> bool:
-        """Whether it says itself if an attempt succeeded; else a reward must."""
+        """Whether the environment decides about success; otherwise a reward does."""
         return self.verifier != "none"
 
     def panel(self, split: str) -> tuple[Task, ...]:
@@ -314,7 +313,7 @@ class DataSet(Part, slot="env"):
         return open_question(task, question, max_steps=self.max_steps)
 
     def identify_content(self, task: Task) -> Mapping[str, str]:
-        """What a task shares with those that must not be in another split: its prompt, in any case and spacing."""
+        """The content that may be in one split only: the prompt, in any case and spacing."""
         return identify_prompt(self._read_prompt(task))
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -331,7 +330,7 @@ class DataSet(Part, slot="env"):
         return ASKED[self.form] if self.tells_success else ""
 
     def counts(self) -> Mapping[str, int]:
-        """What became of the rows: kept by split, and left out because another row has the same content."""
+        """Number of rows by split, and of duplicates that were left out."""
         divided = self._read_panels()
         return {split: len(tasks) for split, tasks in divided.panels.items()} | {"duplicates": divided.duplicates}
 
@@ -355,28 +354,28 @@ class DataSet(Part, slot="env"):
 
 
 class DividedRows(NamedTuple):
-    """Panels, and what they were made of."""
+    """Task sets, and what they were made of."""
 
     panels: Panels
     duplicates: int
-    """Rows that have the same content as another."""
+    """Rows with the same content as another row."""
     num_cut: int
-    """Rows that splits which nothing speaks of are cut out of."""
+    """Rows from which missing splits are cut out."""
     said: frozenset[str]
-    """Splits that something speaks of."""
+    """Splits that rows or files name."""
     moved: Mapping[str, Counter[str]]
-    """Rows that a split does without because their prompt stays elsewhere: by split, how many stay where."""
+    """Rows left out of a split because their prompt stays in another: by split, how many per place."""
 
     def explain_lack(self, split: str) -> str:
         """Finish the message about a split that has no rows."""
         if places := self.moved[split]:
             rows = f"{places.total()} row{'s' if places.total() > 1 else ''}"
             return (
-                f": every prompt for the split {split!r} ({rows}) is also in {' or '.join(sorted(places))}, and stays "
-                "there; add rows with other prompts, or take these out there"
+                f": every prompt for the split {split!r} ({rows}) is also in {' or '.join(sorted(places))} and stays "
+                "there; add rows with other prompts, or remove them there"
             )
         if split in self.said or not self.num_cut:
-            return f" has no row for the split {split!r}; add rows that say so"
+            return f" has no row for the split {split!r}; add rows for it"
         rows = "1 row is" if self.num_cut == 1 else f"{self.num_cut} rows are"
         share = {"validation": VALIDATION_SHARE, "test": TEST_SHARE}.get(split)
         purpose = "be divided into training, validation and test"
@@ -395,7 +394,7 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
         if name in places:
             raise ConfigError(
                 f"{row.where}: its id {quote_line(name, limit=60)!r} is also that of {places[name]}; give every row an "
-                "id of its own, or leave env.columns.id out"
+                "its own id, or remove env.columns.id"
             )
         places[name] = row.where
     assigned = assign_splits(
@@ -417,7 +416,7 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
                 panels[split][task.id] = task
             else:
                 moved[split]["test_path" if prompt in in_test_path else f"the split {owner[prompt]!r}"] += 1
-    # In an order that says nothing about the rows, so that the first of a panel stand for all of it.
+    # Sorted by id, which is a digest: the first tasks are a random sample of all.
     ordered: Panels = {split: tuple(task for _, task in sorted(tasks.items())) for split, tasks in panels.items()}
     said_of_rows = Counter(row.split for row in rows)
     return DividedRows(

@@ -1,7 +1,7 @@
-"""The environment protocol: what the loop asks of a world, and the records that pass between them.
+"""The environment protocol: what the loop asks of an environment, and the records that pass between them.
 
-An environment is single-use: a part opens one for a task, the loop observes and acts until the attempt ends, and throws
-it away. Everything about it follows from the task alone, so the attempts of a group face the same world.
+An environment is single-use: a part opens one for a task, the loop observes and acts until the rollout ends, and throws
+it away. Everything about it follows from the task alone, so the rollouts of a group face the same environment.
 
     environment = part.open(task)
     observation = environment.observe()
@@ -20,7 +20,7 @@ from groupwise.system.errors import EnvironmentFault
 
 
 class AttemptEnded(EnvironmentFault):
-    """An environment was asked to act after its attempt had ended."""
+    """An environment was asked to act after its rollout had ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,22 +32,22 @@ class Observation:
     """
 
     text: str
-    """What is shown now."""
+    """The text that is shown now."""
     state_key: Hashable | None = None
     """What makes two steps of a task comparable: equal keys, equal decision situation. None = not comparable."""
     admissible: tuple[str, ...] | None = None
-    """The actions that are possible now, where they can be listed."""
+    """The actions that are possible now; None = not listed."""
     goal: str = ""
-    """What the task asks for, so that a prompt can say it once; empty where the text is the question itself."""
+    """What to do. A prompt can show it once; empty if the text is the question itself."""
 
 
 NO_NOTE, NO_FACTS = "", dict[str, Any]()
-"""What most outcomes say beside themselves: one of each for all, so that a look at which object it is tells it."""
+"""Shared defaults of most outcomes, so that a check by identity recognises them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What came of an action.
+    """The result of an action.
 
     Worked example: the action "move mug 1 to shelf 1" solves the task: reward 1.0, terminated, success True.
     """
@@ -57,39 +57,39 @@ class Outcome:
     reward: float = 0.0
     """Reward of this step alone."""
     terminated: bool = False
-    """The world reached an end of its own: success or failure."""
+    """The environment itself ended: success or failure."""
     truncated: bool = False
-    """A limit cut the attempt off; its outcome says nothing about what would have come."""
+    """A limit ended the rollout; what comes next is unknown."""
     accepted: bool = True
-    """Whether the environment understood the action and carried it out, be it of use or not."""
+    """Whether the action was valid: understood and carried out, useful or not."""
     success: bool | None = None
-    """Whether the task was solved; set when the attempt ends, None before."""
+    """Whether the task was solved; set when the rollout ends, None before."""
     note: str = ""
-    """What the record should say of the end, such as why a verifier gave no verdict; empty = nothing."""
+    """A note for the record, such as why a verifier gave no result; empty = none."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else the environment knows of the step, by name: columns of the step table for any method; JSON values."""
+    """Step info by name: columns of the step table for any method. JSON values, like `info` in Gymnasium."""
 
     @property
     def ended(self) -> bool:
-        """Whether this was the attempt's last step."""
+        """Whether this was the rollout's last step."""
         return self.terminated or self.truncated
 
 
 class Environment(Protocol):
-    """One attempt's world. It may also have `fork` and `expert` (see `Forkable` and `Expert`)."""
+    """One rollout's environment. It may also have `fork` and `expert` (see `Forkable` and `Expert`)."""
 
     def observe(self) -> Observation:
-        """What is shown now; asking changes nothing."""
+        """The current observation; the call changes nothing."""
         ...
 
     def act(self, action: str) -> Outcome:
-        """Carry out an action; an action that cannot be understood is a step too, with `accepted` False."""
+        """Carry out an action. An invalid action is a step too, with `accepted` False."""
         ...
 
 
 @runtime_checkable
 class Forkable(Protocol):
-    """An environment that can be copied in the middle of an attempt."""
+    """An environment that can be copied in the middle of a rollout."""
 
     def fork(self) -> Environment:
         """An independent copy in the same state: the same actions give the same outcomes in both."""
@@ -101,7 +101,7 @@ class Expert(Protocol):
     """An environment that knows a way to solve itself."""
 
     def expert(self) -> str | None:
-        """A good next action; None where there is none, or the attempt has ended."""
+        """A good next action; None if there is none, or if the rollout has ended."""
         ...
 
 
@@ -115,13 +115,13 @@ class HasVocabulary(Protocol):
 
 
 class EnvironmentPart(Protocol):
-    """Fills the slot `env`: a family of tasks, and the environments that play them. It may also have `vocabulary` (see
+    """Fills the slot `env`: task sets, and an environment for each task. It may also have `vocabulary` (see
     `HasVocabulary`).
     """
 
     @property
     def max_steps(self) -> int:
-        """How many steps an attempt may take before it is truncated."""
+        """How many steps a rollout may take before it is truncated."""
         ...
 
     def panel(self, split: str) -> tuple[Task, ...]:
@@ -129,7 +129,7 @@ class EnvironmentPart(Protocol):
         ...
 
     def open(self, task: Task) -> Environment:
-        """A fresh environment for an attempt; everything about it follows from the task."""
+        """A fresh environment for a rollout; everything about it follows from the task."""
         ...
 
     def instruction(self) -> str:

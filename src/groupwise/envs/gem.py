@@ -24,23 +24,23 @@ from groupwise.system.errors import ConfigError, nearest
 ENV = "gem"
 PACKAGE = "gem"
 GAMES = "game:"
-"""What the names of games begin with; the others are questions from files that GEM would download."""
+"""Prefix of the names of games; GEM's other environments are questions from files that it downloads."""
 COUNTED = re.compile(r"^At turn \d+, ")
-"""How a message begins; the number would make every visit of a situation a new one."""
+"""Prefix of a message; the number would make every visit of a situation a new one."""
 
 
 class Gem(PackageGames, slot="env"):
     """A language game of GEM (Liu et al. 2025, arXiv:2510.01051), such as "game:Minesweeper-v0-easy".
 
-    The goal is the game's instructions, so that they are said once; a text is what the game says of the last action,
-    and the board. Rewards are the game's: 1 for a solved one, a part where turns run out, a little below 0 for an
-    action that it does not accept. A fork is a copy.
+    The goal is the game's instructions. The text is the game's reply to the last action, and the board. Rewards are the
+    game's: 1 for a solved game, a part of it if the turns run out, slightly below 0 for an invalid action. A fork is a
+    copy.
 
-    Choices: the `state_key` is the board; in games without one, all that was said so far, in any order and without the
-    number of the turn. An action is put into the box that games look for, unless it has one. An action is refused where
-    the game takes something off for it, and where it earns nothing and leaves the board as it was: GEM does not say.
-    The game's limit on turns is told as one of its rules, so it terminates the attempt. An instance's split follows
-    from what its seed makes. There is no expert.
+    Choices: the `state_key` is the board; in games without a board, all replies so far, in any order and without turn
+    numbers. An action is put into the box that games look for, unless it has one. GEM does not report invalid actions.
+    So an action is invalid if its reward is negative, or if it has no reward and does not change the board. The game's
+    own turn limit is a rule of the game, so it terminates the rollout. An instance's content decides its split. There
+    is no expert.
     """
 
     env = ENV
@@ -52,7 +52,7 @@ class Gem(PackageGames, slot="env"):
     @classmethod
     def _is_a_game(cls, id: str) -> str:
         if not id.startswith(GAMES):
-            raise ValueError(f"{id!r} is not a game; GEM's games are called {GAMES}..., and questions have kinds here")
+            raise ValueError(f"{id!r} is not a game; names of GEM's games begin with {GAMES}")
         return id
 
     def begin(self, id: str, kwargs: Mapping[str, Any], seed: int) -> GemGame:
@@ -97,7 +97,7 @@ class GemGame:
 
 
 def _read_board(more: Mapping[str, Any]) -> str:
-    """The board that a game shows after what it says; a single line only asks for the next action."""
+    """The board after a game's message; a single line only asks for the next action."""
     board = str(more.get("suffix") or "").strip("\n")
     return board if "\n" in board else ""
 
@@ -114,7 +114,7 @@ def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
     try:
         game = gem.make(id, **kwargs)
     except Exception as error:  # an option that it does not have, words that it would download
-        raise ConfigError(f"gem {id!r}: it cannot be made ({summarise_error(error)}); look at env.kwargs") from None
+        raise ConfigError(f"gem {id!r}: it cannot be created ({summarise_error(error)}); check env.kwargs") from None
     refuse_eval(ENV, id, _find_file(game))
     return game
 

@@ -25,14 +25,14 @@ MAX_TASKS = 1_000_000
 
 
 class Gymnasium(Part, slot="env"):
-    """A registered Gymnasium environment whose actions are discrete and whose observations are text or numbers.
+    """A registered Gymnasium environment with discrete actions and observations that are text or numbers.
 
-    A task is a seed for `reset`. `terminated` and `truncated` are kept apart as Gymnasium gives them; `max_steps`
-    truncates too. A fork is a deep copy, with the random state in it. The `state_key` is the observation. Where
-    the environment tells an `action_mask` (Taxi does), the masked actions are not admissible.
+    A task is a seed for `reset`. `terminated` and `truncated` stay separate, as in Gymnasium; `max_steps` truncates
+    too. A fork is a deep copy, including the random state. The `state_key` is the observation. If the environment has
+    an `action_mask` (Taxi does), masked actions are not admissible.
 
-    Choices: an attempt that Gymnasium does not call a success or a failure is a success if it terminates with a
-    positive reward; `success_return` asks for a total instead.
+    Choices: Gymnasium does not report success. A rollout succeeds if it terminates with a positive reward, or with a
+    total of at least `success_return` if that is set.
     """
 
     id: str
@@ -42,30 +42,30 @@ class Gymnasium(Part, slot="env"):
     actions: tuple[str, ...] = ()
     """A word for each action; without them, the actions are numbers from 0."""
     words: tuple[str, ...] = ()
-    """Every word of its observations, where they are text."""
+    """Every word of the observations, if they are text."""
     about: str = "Choose the next action."
     """The instruction: one line that tells the agent what to do."""
     success_return: float | None = None
-    """Total reward from which an attempt counts as a success; None = it terminates with a positive reward."""
+    """Total reward from which a rollout counts as a success; None = it terminates with a positive reward."""
     num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1000
-    """Tasks in the training panel."""
+    """Tasks in the train set."""
     num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
-    """Tasks in the validation panel."""
+    """Tasks in the validation set."""
     num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
-    """Tasks in the test panel."""
+    """Tasks in the test set."""
     max_steps: Annotated[int, Field(ge=1)] = 100
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
 
     @property
     def names_module(self) -> bool:
-        """Whether it is of a module that a field names: Gymnasium imports what stands before a colon."""
+        """Whether a field names a module: Gymnasium imports the text before a colon."""
         texts = (self.id, *(value for value in self.kwargs.values() if isinstance(value, str)))
         return any(":" in name for name in texts)
 
     @model_validator(mode="after")
     def _names_no_module_where_only_read(self) -> Gymnasium:
         if self.names_module and not may_run():
-            raise ValueError(f"the environment {self.id!r} is of a module that the id names, {WITHOUT_TRUST}")
+            raise ValueError(f"the id {self.id!r} imports a module, {WITHOUT_TRUST}")
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
@@ -88,14 +88,16 @@ class Gymnasium(Part, slot="env"):
     def _name_actions(self, world: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
         count = getattr(world.action_space, "n", None)
         if count is None or getattr(world.action_space, "start", 0) != 0:
-            raise ConfigError(f"gymnasium {self.id!r}: its actions are {world.action_space}; discrete ones are needed")
+            raise ConfigError(f"gymnasium {self.id!r}: its actions are {world.action_space}; expected discrete actions")
         if self.actions and len(self.actions) != count:
-            raise ConfigError(f"gymnasium {self.id!r}: it has {count} actions, found {len(self.actions)}; name each")
+            raise ConfigError(
+                f"gymnasium {self.id!r}: there are {count} actions, but `actions` has {len(self.actions)}; name each"
+            )
         return self.actions or tuple(str(action) for action in range(int(count)))
 
 
 class GymnasiumEnvironment(SteppedEnvironment):
-    """One attempt in a Gymnasium environment."""
+    """One rollout in a Gymnasium environment."""
 
     def __init__(self, task: Task, part: Gymnasium, world: gymnasium.Env[Any, Any], names: tuple[str, ...]) -> None:
         super().__init__(task, part.max_steps)
@@ -136,7 +138,7 @@ def _make(id: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
     try:
         return gymnasium.make(id, disable_env_checker=True, **kwargs)
     except gymnasium.error.Error as error:
-        raise ConfigError(f"gymnasium {id!r}: {error}; name a registered environment") from None
+        raise ConfigError(f"gymnasium {id!r}: {error}; choose a registered environment") from None
 
 
 def _count_observations(space: gymnasium.Space[Any]) -> int:
@@ -149,4 +151,4 @@ def _count_observations(space: gymnasium.Space[Any]) -> int:
         return int(space.n)
     if isinstance(space, spaces.Tuple):
         return max(_count_observations(part) for part in space.spaces)
-    raise ConfigError(f"gymnasium: the observations are {space}; text, or whole numbers from 0, are needed")
+    raise ConfigError(f"gymnasium: the observations are {space}; expected text, or integers from 0")

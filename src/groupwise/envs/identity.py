@@ -22,19 +22,19 @@ MIN_TASKS = 4
 
 
 class Identity(Part, slot="env", self_contained=True):
-    """Repeat the shown word, `length` times; each right word earns 1, and all right is success.
+    """Repeat the shown word, `length` times; each correct word gets reward 1, and all correct is success.
 
-    In closed form: a policy that says each of the n words with probability 1/n earns length/n on average and
-    succeeds with probability n^-length. The words of a task differ, so the word is the `state_key`. A word that is
-    not one of the n is refused.
+    In closed form: a policy that says each of the n words with probability 1/n gets length/n on average and succeeds
+    with probability n^-length. The words of a task differ, so the word is the `state_key`. A word that is not one of
+    the n is invalid.
     """
 
     num_words: Annotated[int, Field(ge=2, le=len(WORDS))] = 8
     """Words that may be shown."""
     length: Annotated[int, Field(ge=1, le=4)] = 2
-    """Words that are shown in an attempt, one a step."""
+    """Words in a rollout, one per step."""
     max_steps: Annotated[int, Field(ge=1)] = 8
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
 
     @model_validator(mode="after")
     def _wide_enough(self) -> Identity:
@@ -59,7 +59,7 @@ class Identity(Part, slot="env", self_contained=True):
 
 
 class IdentityEnvironment(SteppedEnvironment):
-    """One attempt at repeating words."""
+    """One rollout of repeating words."""
 
     def __init__(self, task: Task, part: Identity) -> None:
         super().__init__(task, part.max_steps)

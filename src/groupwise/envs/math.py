@@ -43,7 +43,7 @@ from groupwise.system.json_text import digest_value
 Format = Literal["auto", "gsm8k", "math", "dapo", "aime", "amc", "minerva", "olympiadbench"]
 _REQUEST = "Solve the following math problem"
 _REMINDER = "\n\nRemember to put your answer"
-"""What stands around a problem that was written as a turn of a chat."""
+"""The text around a problem in a chat message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,15 +52,15 @@ class Problem:
 
     text: str
     answer: str
-    """The final answer; empty where the row has none."""
+    """The final answer; empty if the row has none."""
     split: str
-    """What its file says: train, validation or test; empty = nothing."""
+    """The split in the file's name: train, validation or test; empty = none."""
     source: str
-    """The set's name: its file's, without what says the split."""
+    """The dataset's name: the file's name without the split."""
 
 
 def read_problems(path: str, format: Format = "auto") -> list[Problem]:
-    """All problems of a file, of a folder and what is in it, or of the files that a pattern such as `*.jsonl` names."""
+    """All problems of a file, a folder or a pattern such as `*.jsonl`."""
     problems: list[Problem] = []
     for file, parts in find_row_files(path, env="math", rows="problems"):
         split, source = read_split_name(parts)
@@ -79,7 +79,7 @@ def _read_row(where: str, row: Row, format: Format) -> tuple[str, str]:
             return text.strip(), answer.strip()
     fields = ", ".join(map(str, row)) or "nothing"
     wanted = "; or ".join(FIELDS[shape] for shape in shapes)
-    raise FileError(f"{where}: found the fields {fields}; format {format!r} has {wanted}; name the format that fits")
+    raise FileError(f"{where}: found the fields {fields}; format {format!r} has {wanted}; choose the format that fits")
 
 
 def _read_gsm8k(row: Row) -> tuple[str, str] | None:
@@ -91,7 +91,7 @@ def _read_gsm8k(row: Row) -> tuple[str, str] | None:
 
 
 def _read_stated(row: Row) -> tuple[str, str] | None:
-    """A problem and its answer, which a few rows leave open."""
+    """A problem and its answer, which is empty in a few rows."""
     text = _find_text(row)
     name = next((name for name in ("answer", "Answer") if name in row), None)
     answer = "" if name is None or row[name] is None else row[name]
@@ -121,7 +121,7 @@ def _read_chat(row: Row) -> tuple[str, str] | None:
 
 
 def _read_final_answers(row: Row) -> tuple[str, str] | None:
-    """OlympiadBench: a list of final answers, and a context that some questions share; a proof has none."""
+    """OlympiadBench: a list of final answers, and perhaps a context; a proof has no answer."""
     if not (isinstance(row.get("question"), str) and "final_answer" in row):
         return None
     text = "\n".join(str(part) for part in (row.get("context"), row["question"]) if part)
@@ -139,7 +139,7 @@ READERS: dict[str, Callable[[Row], tuple[str, str] | None]] = {
     "stated": _read_stated,
     "boxed": _read_boxed,
 }
-"""Shapes of a row, in the order in which `auto` tries them; None = the row has another shape."""
+"""Readers of row shapes in the order of `auto`; a reader returns None for another shape."""
 FIELDS = {
     "final_answers": "`question` and `final_answer`",
     "chat": "`prompt` and `reward_model.ground_truth`",
@@ -157,7 +157,7 @@ SHAPES: dict[Format, tuple[str, ...]] = {
     "minerva": ("stated", "boxed"),
     "olympiadbench": ("final_answers",),
 }
-"""The shapes in which each set is published."""
+"""The shapes in which each dataset is published."""
 
 
 ENV = "math"
@@ -167,47 +167,46 @@ JUDGE = "groupwise.envs.math:make_judge"
 class Math(Part, slot="env"):
     """Problems of GSM8K, MATH, DAPO-17k, AIME, AMC, Minerva or OlympiadBench, answered in one response.
 
-    The reward is 1 where math-verify finds the answer equal to the publisher's, else 0.
+    The reward is 1 if math-verify finds the answer equal to the publisher's, else 0.
 
-    Choices: a file whose name says train, validation or test is that split. In a set that has training files, files
-    that say nothing are for the test (AIME beside DAPO); without training files, problems are divided by their text. A
-    split that no file gives is cut out of training in the same way, by the problem's text. A problem that comes twice,
-    in any case and spacing, is kept once: in the test before validation, and there before training. Panels are in an
-    order that says nothing about the problems. The verifier runs in a process of its own (math-verify's own limit works
-    in the main thread only): one that raises or does not finish within `verifier_seconds` of computing scores 0, and
-    the record says why.
+    Choices: a file whose name says train, validation or test is that split. Other files are test files if there are
+    training files (AIME beside DAPO); otherwise problems are divided by their text. A split without a file is cut out
+    of training, also by text. A problem that occurs twice, in any case and spacing, is kept once: in test first, then
+    in validation. The order of a task set says nothing about the problems. The verifier runs in its own process,
+    because math-verify's time limit works in the main thread only. If it raises, or needs more than `verifier_seconds`
+    of CPU time, the score is 0 and the record says why.
     """
 
     path: Annotated[str, Field(min_length=1), ABSOLUTE, SHOWN_AS_PATH]
     """A file, a folder, or a pattern such as "math/gsm8k_*.jsonl"; jsonl, json or parquet."""
     format: Format = "auto"
-    """Whose files they are; "auto" recognises each row by its fields."""
+    """The format of the files; "auto" recognises each row by its fields."""
     test_path: PathText = ""
-    """More of the same, all for the test, whatever their names say; empty = none."""
+    """More files, all for the test set; their names do not matter. Empty = none."""
     duplicates: Literal["drop", "refuse"] = "drop"
-    """What becomes of a problem that comes twice; `counts` says how often it was."""
+    """What to do with a problem that occurs twice; `counts` has their number."""
     num_train: Annotated[int, Field(ge=1)] | None = None
-    """Tasks in the training panel, from the first; None = all."""
+    """Tasks in the train set, from the first; None = all."""
     num_validation: Annotated[int, Field(ge=1)] | None = None
-    """Tasks in the validation panel; None = all."""
+    """Tasks in the validation set; None = all."""
     num_test: Annotated[int, Field(ge=1)] | None = None
-    """Tasks in the test panel; None = all."""
+    """Tasks in the test set; None = all."""
     form: Form = "boxed"
-    """Where a response says its answer; the instruction asks for it."""
+    """Where a response has its answer; the instruction asks for it."""
     match_words: bool = False
     """Whether an answer with the publisher's words, in any case and spacing, counts as the publisher's: for tokenizers
     that keep neither."""
     verifier_seconds: Annotated[float, Field(gt=0)] = 5.0
-    """Seconds of computing that a verdict may take."""
+    """CPU seconds for one check."""
     max_steps: Annotated[int, Field(ge=1)] = 1
-    """An answer ends the attempt, so one step is all there is."""
+    """An answer ends the rollout, so there is only one step."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         if find_spec("math_verify") is None:
             raise report_missing_package(ENV)
         tasks = choose_split(self._read_panels()[0], split)
         if not tasks:
-            raise ConfigError(f"math: {self.path!r} has no problem for the split {split!r}; add a file that has")
+            raise ConfigError(f"math: {self.path!r} has no problem for the split {split!r}; add a file with that split")
         return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
 
     def open(self, task: Task) -> QuestionEnvironment:
@@ -232,7 +231,7 @@ class Math(Part, slot="env"):
         return f"Solve the problem. {ASKED[self.form]}"
 
     def counts(self) -> Mapping[str, int]:
-        """What became of the files' rows: kept by split, and left out as duplicates or without an answer."""
+        """Number of rows by split, and of those left out as duplicates or without an answer."""
         panels, left_out = self._read_panels()
         return {split: len(tasks) for split, tasks in panels.items()} | left_out
 
@@ -245,11 +244,11 @@ class Math(Part, slot="env"):
 
 
 def make_judge() -> Callable[[Mapping[str, Any]], float]:
-    """What judges answers, inside the verifier's process."""
+    """The judge, inside the verifier's process."""
     from math_verify import parse, verify
 
     guard_sympy()
-    # It says at every call that its own limit is off; this process has another one.
+    # It warns at every call that its own time limit is off; this process has another one.
     logging.getLogger("math_verify").setLevel(logging.ERROR)
 
     @lru_cache(256)
@@ -261,7 +260,7 @@ def make_judge() -> Callable[[Mapping[str, Any]], float]:
         stored = read(request["stored"], boxed=True)
         if not stored:
             raise ValueError(f"the stored answer {request['stored']!r} cannot be read")
-        # In a free response it looks for the answer; a bare expression, which it would not find, is taken as it is.
+        # In a free response math-verify searches for the answer; it does not find a bare expression, which is boxed.
         free = request["form"] in ("whole", "last_line")
         answer = (free and read(request["answer"], boxed=False)) or read(request["answer"], boxed=True)
         return float(verify(stored, answer, timeout_seconds=None, raise_on_error=True))
@@ -273,7 +272,7 @@ def make_judge() -> Callable[[Mapping[str, Any]], float]:
 def _divide_problems(
     path: str, format: Format, test_path: str, duplicates: Literal["drop", "refuse"]
 ) -> tuple[Panels, dict[str, int]]:
-    """The panels, and how many rows were left out, by reason."""
+    """The task sets, and how many rows were left out, by reason."""
     problems = read_problems(path, format)
     assigned = assign_splits(
         problems, said=lambda problem: problem.split, content=_identify_problem, has_test=bool(test_path)
@@ -300,7 +299,7 @@ def _divide_problems(
             else:
                 raise ConfigError(
                     f"math: the problem {problem.text[:60]!r} of {problem.source} is in the split {seen[digest]!r} and "
-                    f'again in {split!r}; take it out of one of the files, or set duplicates = "drop"'
+                    f'again in {split!r}; remove it from one of the files, or set duplicates = "drop"'
                 )
     return {split: tuple(tasks) for split, tasks in panels.items()}, left_out
 

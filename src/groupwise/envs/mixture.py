@@ -1,4 +1,4 @@
-"""Several environments in one run: their tasks side by side, each played in its own world."""
+"""Several environments in one run."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from groupwise.system.errors import ConfigError, GroupwiseError, RecordError
 from groupwise.system.json_text import digest_value
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
-"""What an environment of a mixture goes by: a tag of its tasks."""
+"""The name of an environment in a mixture: a tag of its tasks."""
 
 
 class MixtureMember(Part):
-    """An environment of a mixture, and how much it counts."""
+    """An environment of a mixture, and its weight."""
 
     refused_fields: ClassVar[Mapping[str, str]] = {
-        "action_rule": "a run reads actions by one rule; set rollout.action_rule, for all environments of the mixture",
-        "template": "a run has one template; set rollout.template, for all environments of the mixture",
-        "rewards": "a run pays by one list of rewards; set [[rewards]], and let a function look at task.tags",
+        "action_rule": "a run has one action parser; set rollout.action_rule for all environments of the mixture",
+        "template": "a run has one template; set rollout.template for all environments of the mixture",
+        "rewards": "a run has one list of rewards; set [[rewards]] with a function that reads task.tags",
     }
     name: Name
-    """What reports call it: the first tag of its tasks."""
+    """Its name in reports: the first tag of its tasks."""
     env: EnvironmentSlot
     """The environment."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Its share of the tasks, beside the weights of the others."""
+    """Its fraction of the tasks, relative to the other weights."""
 
 
 class Mixture(Part, slot="env", self_contained=True):
-    """Several environments, mixed by weight: an update has tasks of each, a group is one task's and so never mixed.
+    """Several environments, mixed by weight. Every update has tasks of each; a group belongs to one task.
 
-    A panel has the tasks of all in turns by weight, so that any beginning of it is mixed like training; who has no
-    tasks left is passed over. What one has in a split, no other may have in another. Tasks keep their ids. Their first
-    tag is the environment's name, and other tags begin with it, so that evaluations report each environment and the
-    whole.
+    A task set lists the tasks of all environments in turns by weight, so its first tasks are mixed like training. An
+    environment without tasks left is skipped. No content may be in different splits of two environments. Tasks keep
+    their ids. Their first tag is the environment's name, and their other tags begin with it. So evaluations report each
+    environment and the total.
     """
 
     members: Annotated[tuple[MixtureMember, ...], Field(min_length=2)]
@@ -55,7 +55,7 @@ class Mixture(Part, slot="env", self_contained=True):
     def _have_names_of_their_own(cls, members: tuple[MixtureMember, ...]) -> tuple[MixtureMember, ...]:
         names = [member.name for member in members]
         if len(set(names)) < len(names):
-            raise ValueError(f"two environments share a name ({', '.join(names)}); give each its own")
+            raise ValueError(f"two environments share a name ({', '.join(names)}); give each its own name")
         if any(isinstance(member.env, Mixture) for member in members):
             raise ValueError("a mixture within a mixture; list all environments in one")
         return members
@@ -76,7 +76,7 @@ class Mixture(Part, slot="env", self_contained=True):
 
     @property
     def max_steps(self) -> int:
-        """The most steps of any; each has its own limit."""
+        """The largest limit; each environment keeps its own."""
         return max(ask_max_steps(env) for env in self.environments.values())
 
     def panel(self, split: str) -> tuple[Task, ...]:
@@ -118,14 +118,14 @@ class Mixture(Part, slot="env", self_contained=True):
     def name_of(self, task: Task) -> str:
         if not task.tags or task.tags[0] not in self.environments:
             raise RecordError(
-                f"task {task.id} belongs to none of the mixture's environments ({', '.join(self.environments)}); take "
-                "tasks from its panels"
+                f"task {task.id} belongs to none of the mixture's environments ({', '.join(self.environments)}); use "
+                "tasks of its panels"
             )
         return task.tags[0]
 
 
 def find_environment(env: EnvironmentPart, task: Task) -> EnvironmentPart:
-    """The environment that plays a task: one of a mixture's, or the only one."""
+    """The environment of a task: one of a mixture's, or the only one."""
     return env.environments[env.name_of(task)] if isinstance(env, Mixture) else env
 
 
@@ -148,7 +148,7 @@ def choose_first_tasks(env: EnvironmentPart, tasks: Sequence[Task]) -> dict[str,
 
 
 def mean_max_steps(env: EnvironmentPart) -> float:
-    """How many steps an attempt may take, by the weights of the environments."""
+    """The step limit of a rollout, averaged by the weights of the environments."""
     if not isinstance(env, Mixture):
         return ask_max_steps(env)
     steps = [ask_max_steps(inner) for inner in env.environments.values()]

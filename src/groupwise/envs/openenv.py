@@ -1,4 +1,4 @@
-"""Worlds that run elsewhere, behind an OpenEnv server."""
+"""Environments that run elsewhere, behind an OpenEnv server."""
 
 from __future__ import annotations
 
@@ -31,35 +31,35 @@ MAX_TASKS = 1_000_000
 
 
 class Openenv(Part, slot="env"):
-    """A world behind an OpenEnv server (github.com/meta-pytorch/OpenEnv), one session an attempt.
+    """An environment behind an OpenEnv server (github.com/meta-pytorch/OpenEnv), one session per rollout.
 
-    A task is a seed that the world is reset with. What an action and an observation are made of differs from world to
-    world, so fields say which of them is which; those of an observation are looked up in its metadata too.
+    A task is a seed for the environment's reset. Actions and observations differ between environments, so fields say
+    which entry is which. Entries of an observation are looked up in its metadata too.
 
-    Choices: an action that is not listed, or that the server calls malformed, is refused and changes nothing. The
-    protocol knows no truncation, so `done` is an end of the world's own. A fork opens another session and repeats the
-    actions, and is refused where they lead elsewhere. A server that hangs up ends the attempt with an error, one that
-    does not answer with a time-out. Two seeds may give one instance, and nobody here can tell: how different the panels
-    are is the server's affair.
+    Choices: an action that is not listed, or that the server calls malformed, is invalid and changes nothing. The
+    protocol has no truncation, so `done` means terminated. A fork opens another session and repeats the actions; it
+    fails if they lead to another state. If the server hangs up, the rollout ends with an error; if it does not answer,
+    with a time-out. Two seeds may give one instance, and groupwise cannot detect it: the server decides how different
+    the task sets are.
     """
 
     url: str
-    """Where the server listens, such as "http://127.0.0.1:8000". A token in it, or in the fields below, is written as
-    `${NAME}`, the name of an environment variable: only what is sent holds its value."""
+    """Address of the server, such as "http://127.0.0.1:8000". Write a token here, or in the fields below, as `${NAME}`,
+    the name of an environment variable: its value is only in what is sent."""
     world: str
-    """What the server plays; part of its tasks' identity, as the address is not."""
+    """A name for what the server runs; part of the tasks' identity. The address is not."""
     action_field: str = "message"
-    """Field of an action that takes what the agent says."""
+    """Field of an action that gets the agent's text."""
     action_rest: dict[str, Any] = Field(default_factory=dict)
     """Other fields of each action, with their values."""
     reset_rest: dict[str, Any] = Field(default_factory=dict)
-    """What the world is reset with beside the seed; part of its tasks' identity."""
+    """Other fields of a reset, beside the seed; part of the tasks' identity."""
     text_field: str = ""
     """Field of an observation that is shown; empty = all of it, as JSON."""
     goal_field: str = ""
-    """Field of the first observation that says what is asked for; empty = none."""
+    """Field of the first observation with the goal; empty = none."""
     key_field: str = ""
-    """Field of an observation that makes steps comparable; empty = what is shown."""
+    """Field of an observation that is the state key; empty = the text."""
     admissible_field: str = ""
     """Field of an observation that lists the possible actions; empty = `actions`."""
     accepted_field: str = ""
@@ -67,21 +67,21 @@ class Openenv(Part, slot="env"):
     success_field: str = ""
     """Field of the last observation that says whether the task was solved; empty = by the rewards."""
     success_return: float | None = None
-    """Total reward from which an attempt is a success; None = its last reward is positive."""
+    """Total reward from which a rollout is a success; None = its last reward is positive."""
     actions: tuple[str, ...] = ()
-    """The actions, where they are always the same; empty = any text."""
+    """The actions, if they are always the same; empty = any text."""
     words: tuple[str, ...] = ()
-    """Every word of its observations."""
+    """Every word of the observations."""
     about: str = "Choose the next action."
     """The instruction: one line that tells the agent what to do."""
     num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1000
-    """Tasks in the training panel."""
+    """Tasks in the train set."""
     num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
-    """Tasks in the validation panel."""
+    """Tasks in the validation set."""
     num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
-    """Tasks in the test panel."""
+    """Tasks in the test set."""
     max_steps: Annotated[int, Field(ge=1)] = 50
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
     timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds within which the server must answer."""
 
@@ -101,7 +101,7 @@ class Openenv(Part, slot="env"):
 
 
 class OpenenvEnvironment(SteppedEnvironment):
-    """One attempt in a world on a server."""
+    """One rollout in an environment on a server."""
 
     def __init__(self, task: Task, part: Openenv) -> None:
         super().__init__(task, part.max_steps)
@@ -140,15 +140,15 @@ class OpenenvEnvironment(SteppedEnvironment):
 
     def fork(self) -> Self:
         twin = type(self)(self._task, self._part)
-        if self._progress.ended:  # nothing can happen in it any more
+        if self._progress.ended:  # it needs no session any more
             twin._session.close()
         else:
             messages = [twin._session.ask("step", twin._message(action)) for action in self._actions]
             seen = twin._observe(messages[-1]) if messages else twin.observe()
             if seen.state_key != self.observe().state_key:
                 raise EnvironmentFault(
-                    f"openenv {self._part.url}: {len(messages)} actions led elsewhere when they were repeated; a world "
-                    "that does not follow from its seed cannot be forked"
+                    f"openenv {self._part.url}: {len(messages)} repeated actions led to another state; a fork "
+                    "needs an environment that depends only on its seed"
                 )
         twin._actions, twin._total, twin._progress = self._actions.copy(), self._total, self._progress.fork()
         return twin
@@ -160,7 +160,7 @@ class OpenenvEnvironment(SteppedEnvironment):
         return self._close_if_ended(self._progress.outcome(say_nothing_happens(self.observe()), accepted=False))
 
     def _close_if_ended(self, outcome: Outcome) -> Outcome:
-        """The outcome; the place on the server is free as soon as the attempt has ended."""
+        """The outcome. If the rollout ended, its place on the server is freed."""
         if outcome.ended:
             self._session.close()
         return outcome
@@ -170,7 +170,9 @@ class OpenenvEnvironment(SteppedEnvironment):
         text = _find_field(message, part.text_field) if part.text_field else message.get("observation")
         if text is None:
             known = ", ".join(sorted(message.get("observation") or {})) or "none"
-            raise EnvironmentFault(f"openenv {part.url}: there is no field {part.text_field!r}; its fields: {known}")
+            raise EnvironmentFault(
+                f"openenv {part.url}: the observation has no field {part.text_field!r}; its fields: {known}"
+            )
         key = _find_field(message, part.key_field) if part.key_field else text
         listed = _find_field(message, part.admissible_field)
         admissible = tuple(map(str, listed)) if isinstance(listed, list) else part.actions or None
@@ -179,7 +181,7 @@ class OpenenvEnvironment(SteppedEnvironment):
 
 
 def _find_field(message: Mapping[str, Any], field: str) -> Any:
-    """A field of an observation, or of its metadata; None where it is in neither, or none is asked for."""
+    """A field of an observation, or of its metadata; None if neither has it, or if `field` is empty."""
     for place in (message.get("observation"), message.get("metadata")):
         if field and isinstance(place, dict) and field in place:
             return place[field]
@@ -190,51 +192,51 @@ def _to_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
 
 
-# A session with an OpenEnv server: one WebSocket, one world, one question at a time.
+# A session with an OpenEnv server: one WebSocket, one environment, one question at a time.
 
 SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 MAX_ANSWER_BYTES = 2**24
-"""Of an answer; more ends the session."""
+"""Largest answer; a larger one ends the session."""
 MAX_MESSAGE_CHARACTERS = 2000
-"""Of what a server says is wrong; it may repeat what an action was made of."""
+"""Characters of an error message; it may repeat the action."""
 REFUSED = "VALIDATION_ERROR"
-"""What a server says to an action that is not one of its world."""
+"""The server's error code for an invalid action."""
 FULL = "CAPACITY_REACHED"
 SHUTDOWN_TIMEOUT = 1.0
-"""How long a server may take to end a session."""
+"""Seconds in which a server must end a session."""
 
 
 class RefusedAction(Exception):
-    """The server could not make an action of what was said; the world is as it was."""
+    """The server rejected the action; the environment is unchanged."""
 
 
 class Session:
-    """A world on a server, from its opening until the session is dropped; every answer must come in time."""
+    """A session on a server; every answer must come within the timeout."""
 
     def __init__(self, url: str, *, timeout: float) -> None:
         self._url, self._timeout = url, timeout
         held = ExitStack()
         self._socket = _connect(held, url, timeout)
-        # A server has room for so many sessions; one that nobody holds any more must not take a place.
+        # A server has a limited number of sessions: an unused one must not keep its place.
         self.close = weakref.finalize(self, _hang_up, self._socket, held)
 
     def ask(self, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
         from websockets.exceptions import ConnectionClosed
 
         try:
-            with suppress(ConnectionClosed):  # why, it says in what is read next
+            with suppress(ConnectionClosed):  # the next read gives the reason
                 self._socket.send(json.dumps({"type": kind, "data": dict(content)}))
             answer = self._socket.recv(timeout=self._timeout)
         except TimeoutError:
-            self.close()  # a late answer must not be taken for that to another question
+            self.close()  # a late answer must not be read as the answer to another question
             raise TimeoutError(
-                f"openenv {self._url}: no answer to {kind!r} within {self._timeout:g} seconds; raise env.timeout if it "
-                "is only slow"
+                f"openenv {self._url}: no answer to {kind!r} within {self._timeout:g} seconds; if the server is only "
+                "slow, increase env.timeout"
             ) from None
         except ConnectionClosed as closed:
             reason = str(closed).splitlines()[0]
             raise EnvironmentFault(
-                f"openenv {self._url}: the server hung up at {kind!r} ({reason}); see its own log"
+                f"openenv {self._url}: the server closed the connection at {kind!r} ({reason}); see its log"
             ) from None
         return self._read_answer(kind, answer)
 
@@ -244,7 +246,7 @@ class Session:
             content = dict(answer["data"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise EnvironmentFault(
-                f"openenv {self._url}: to {kind!r} it said {text[:80]!r}; it does not speak OpenEnv's protocol"
+                f"openenv {self._url}: the answer to {kind!r} was {text[:80]!r}, which is not OpenEnv's protocol"
             ) from None
         if answer.get("type") != "error":
             return content
@@ -252,19 +254,19 @@ class Session:
         message = quote_line(" ".join(str(content.get("message"))[:MAX_MESSAGE_CHARACTERS].split()))
         if code == REFUSED and kind == "step":
             raise RefusedAction(message)
-        hint = "; start it with a larger max_concurrent_envs, or play fewer attempts at once" if code == FULL else ""
-        raise EnvironmentFault(f"openenv {self._url}: to {kind!r} it said {code}: {message}{hint}")
+        hint = "; start it with a larger max_concurrent_envs, or run fewer rollouts at once" if code == FULL else ""
+        raise EnvironmentFault(f"openenv {self._url}: the answer to {kind!r} was {code}: {message}{hint}")
 
 
 def socket_url(url: str) -> str:
-    """Where a server's sessions are opened.
+    """The address of a server's sessions.
 
     >>> socket_url("http://127.0.0.1:8000/")
     'ws://127.0.0.1:8000/ws'
     """
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or not parts.hostname:
-        raise ConfigError(f"openenv: {url!r} is not a server's address; give one such as 'http://127.0.0.1:8000'")
+        raise ConfigError(f"openenv: {url!r} is not the address of a server; use one such as 'http://127.0.0.1:8000'")
     return parts._replace(scheme=SCHEMES[parts.scheme], path=parts.path.rstrip("/") + "/ws").geturl()
 
 
@@ -274,7 +276,7 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         from websockets.sync.client import connect
     except ImportError:
         raise report_missing_package("openenv") from None
-    # Messages keep to the address as it was given, which names secrets and does not hold them.
+    # Errors show the address as written: with the names of secrets, not their values.
     place = resolve_references(url)
     host = urlsplit(place).hostname or ""
     try:
@@ -294,12 +296,12 @@ def _connect(held: ExitStack, url: str, timeout: float) -> ClientConnection:
         raise TimeoutError(f"openenv {url}: no session within {timeout:g} seconds; is the server overloaded?") from None
     except (OSError, WebSocketException) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise EnvironmentFault(f"openenv {url}: there is no session to be had ({reason}); start the server") from None
+        raise EnvironmentFault(f"openenv {url}: cannot open a session ({reason}); start the server") from None
 
 
 def _hang_up(socket: ClientConnection, held: ExitStack) -> None:
     with suppress(Exception):
         socket.send(json.dumps({"type": "close"}))
-        socket.recv(timeout=SHUTDOWN_TIMEOUT)  # its hanging up says that the place is free
+        socket.recv(timeout=SHUTDOWN_TIMEOUT)  # the server closes the connection when the place is free
     with suppress(Exception):
         held.close()

@@ -1,7 +1,7 @@
-"""Queries to an environment part: its tasks, words, instruction and steps; a wrong answer stops with one sentence.
+"""Checked queries to an environment part: its tasks, words, instruction and step limit.
 
-A part may come from anywhere. Whatever it raises here, `sys.exit` included, stops the run with the part's name and the
-question, before any work is done.
+A part may come from outside groupwise. If it raises (also `sys.exit`) or returns a wrong value, the run stops with one
+error message that names the part and the query.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ _NEEDED: Mapping[str, tuple[type[Any], str]] = {
     "payload": (Mapping, "a mapping of JSON values"),
     "tags": (tuple, "a tuple of texts"),
 }
-"""What each field of a task must be."""
+"""The type of each field of a task."""
 
 
 def ask_panel(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
-    """The tasks of a split."""
     question = f"panel({split!r})"
     tasks = _ask(env, question, lambda: env.panel(split))
     if not isinstance(tasks, list | tuple):
@@ -44,7 +43,6 @@ def ask_panel(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
 
 
 def ask_vocabulary(env: EnvironmentPart) -> tuple[str, ...]:
-    """Every word that the environment may say."""
     check_vocabulary(env)
     assert isinstance(env, HasVocabulary)
     words = _ask(env, "vocabulary()", env.vocabulary)
@@ -57,7 +55,7 @@ def ask_vocabulary(env: EnvironmentPart) -> tuple[str, ...]:
 
 
 def check_vocabulary(env: EnvironmentPart) -> None:
-    """Refuse an environment that cannot say its words."""
+    """Raise if an environment has no vocabulary."""
     if not isinstance(env, HasVocabulary):
         name = type(env).__name__
         raise ConfigError(
@@ -67,7 +65,6 @@ def check_vocabulary(env: EnvironmentPart) -> None:
 
 
 def ask_instruction(env: EnvironmentPart) -> str:
-    """The line that tells the agent what to do."""
     instruction = _ask(env, "instruction()", env.instruction)
     if not _is_text(instruction):
         raise _wrong(env, "instruction()", instruction, "text")
@@ -75,7 +72,6 @@ def ask_instruction(env: EnvironmentPart) -> str:
 
 
 def ask_max_steps(env: EnvironmentPart) -> int:
-    """How many steps an attempt may take."""
     max_steps = _ask(env, "max_steps", lambda: env.max_steps)
     if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
         raise _wrong(env, "max_steps", max_steps, "an integer of at least 1")
@@ -85,15 +81,14 @@ def ask_max_steps(env: EnvironmentPart) -> int:
 def _ask(env: EnvironmentPart, question: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except (KeyboardInterrupt, GroupwiseError):  # the user's, and sentences already
+    except (KeyboardInterrupt, GroupwiseError):
         raise
     except BaseException as error:
         name = type(env).__name__
-        raise ConfigError(f"env: {name}.{question} raised {quote_error(error)}; mend the environment") from None
+        raise ConfigError(f"env: {name}.{question} raised {quote_error(error)}; fix the environment") from None
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is text that can be written."""
     return isinstance(value, str) and is_whole(value)
 
 

@@ -1,12 +1,12 @@
-"""What environments hand over, made plain where it enters: every field of its exact type, or a fault that names it.
+"""Checks and converts the records of environments: every field gets its exact type, or an error names the field.
 
-Whatever passes here can be shown to a model, compared, written to the journal and sent between processes. numpy's
-scalars, and subclasses of text and numbers, become Python's own; what no record could hold is an `EnvironmentFault`
-that says which field it is, what came and what is needed.
+Checked records can be shown to a model, compared, stored in the journal and sent between processes. numpy scalars, and
+subclasses of text and numbers, become Python's own types. For any other value, `EnvironmentFault` says which field it
+is, the value and what is needed.
 
-Choices: a reward may be a truth value, as many environments pay `float(solved)` by leaving out the `float`. Flags are
-True or False and nothing else: a text "False" is true, and 0.5 is no verdict. Text with half of a character is refused
-and not repaired: the environment would not know the repaired action again.
+Choices: a reward may be True or False, because many environments return `solved` for `float(solved)`. Flags must be
+True or False: the text "False" is true, and 0.5 is no flag. Text with a lone surrogate is rejected and not repaired,
+because the environment would not recognise the repaired action.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from groupwise.system.errors import EnvironmentFault
 from groupwise.system.text import quote_line
 
 MAX_RECORD_CHARACTERS = 2**18
-"""Of what an environment shows, text and listed actions together, of a state key, and of a step's facts. More is a
-fault: it would fill any model's context, and the memory of the whole run before that."""
+"""Limit of an observation (text and listed actions together), of a state key, and of the info of a step. More is an
+error: it would fill any model's context, and the memory of the run."""
 MAX_INTEGER = 10**300
-"""Integers in keys from here on are refused: JSON readers give up on numbers of a few thousand digits."""
+"""Integers in keys from here on are rejected: JSON readers give up on numbers of a few thousand digits."""
 MAX_DEPTH = 32
-"""How deep tuples in keys may lie within one another."""
+"""Levels of nested tuples in keys."""
 MAX_VALUE_CHARACTERS = 80
-"""Characters of a wrong value that its fault shows."""
+"""Characters of a wrong value in an error."""
 
 MAX_FACTS = 100
-"""Facts of one step; each is a column, which costs an entry on every step of an update."""
+"""Info entries of one step; each is a column with a value for every step of an update."""
 
 _FACT = "text, a finite number, True, False, None, or a list or dict of these"
 _KEY = "text, a finite number, True, False, None, or a tuple of these"
@@ -45,7 +45,7 @@ _SHOWN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, np
 
 
 def to_plain_observation(seen: object) -> Observation:
-    """An observation of plain values; the same one where it was."""
+    """An observation of plain values; the same object if it is plain already."""
     if type(seen) is Observation:
         text, key, admissible, goal = seen.text, seen.state_key, seen.admissible, seen.goal
         if (
@@ -59,7 +59,7 @@ def to_plain_observation(seen: object) -> Observation:
                 )
             )
         ):
-            # Every word of every step passes here: one look at all of it together costs the least.
+            # This runs at every step: one check of all texts together is the fastest.
             whole = f"{text}{goal}{key or ''}{''.join(admissible or ())}"
             if len(whole) <= MAX_RECORD_CHARACTERS and (whole.isascii() or is_whole(whole)):
                 return seen
@@ -67,7 +67,7 @@ def to_plain_observation(seen: object) -> Observation:
 
 
 def to_plain_outcome(outcome: object) -> Outcome:
-    """An outcome of plain values; the same one where it was."""
+    """An outcome of plain values; the same object if it is plain already."""
     if type(outcome) is Outcome:
         reward, note, terminated, truncated = outcome.reward, outcome.note, outcome.terminated, outcome.truncated
         accepted, success, facts, seen = outcome.accepted, outcome.success, outcome.facts, outcome.observation
@@ -135,14 +135,14 @@ def to_plain_key(key: object) -> Hashable:
     ('room', (2, True))
     """
     plain = _to_plain_entry(key, 0)
-    # Text is counted, and so is every entry: a tuple of a million numbers is as long as a book.
+    # Entries count too: a tuple of a million numbers is as long as a book.
     if _count_characters(plain) > MAX_RECORD_CHARACTERS:
         raise EnvironmentFault(f"Observation.state_key has more than {MAX_RECORD_CHARACTERS:,} characters; shorten it")
     return plain
 
 
 def to_plain_facts(facts: object) -> dict[str, Any]:
-    """What an environment says of a step, as JSON values under names that are free.
+    """Step info as JSON values under names that are not reserved.
 
     >>> to_plain_facts({"distance": np.float32(0.5), "seen": ("mug", 2)})
     {'distance': 0.5, 'seen': ['mug', 2]}
@@ -156,7 +156,7 @@ def to_plain_facts(facts: object) -> dict[str, Any]:
         plain_name = _to_plain_text("a name in Outcome.facts", name)
         where = f"Outcome.facts[{quote_line(repr(plain_name), limit=MAX_VALUE_CHARACTERS)}]"
         if plain_name in RESERVED_NAMES:
-            raise EnvironmentFault(f"{where} has a name that is taken; call it something else")
+            raise EnvironmentFault(f"{where} has a reserved name; choose another name")
         plain[plain_name] = _to_plain_json(where, value, 0)
     if len(plain) > MAX_FACTS or _count_characters(plain) > MAX_RECORD_CHARACTERS:
         raise EnvironmentFault(
@@ -216,9 +216,9 @@ def _to_plain_entry(value: object, depth: int) -> Hashable:
 
 
 def _to_plain_json(where: str, value: object, depth: int) -> Any:
-    """A fact, or an entry of one; a tuple becomes a list, as in every record of it."""
+    """A value of step info, or an entry of one; a tuple becomes a list."""
     kind = type(value)
-    if (kind is str and value.isascii()) or kind is bool:  # type: ignore[attr-defined] # most are: no need to look on
+    if (kind is str and value.isascii()) or kind is bool:  # type: ignore[attr-defined] # most are: return early
         return value
     plain = value if kind is list or kind is dict else _to_plain_leaf(value)
     if isinstance(plain, str):
@@ -233,14 +233,14 @@ def _to_plain_json(where: str, value: object, depth: int) -> Any:
 
 
 def _is_small_leaf(plain: object) -> bool:
-    """Whether a value is None, a truth value, or a number that JSON readers take."""
+    """Whether a value is None, True, False, or a number that JSON readers accept."""
     if isinstance(plain, int):
         return -MAX_INTEGER < plain < MAX_INTEGER
     return plain is None or (isinstance(plain, float) and math.isfinite(plain))
 
 
 def _to_plain_leaf(value: object) -> object:
-    """Text, a number or a truth value as Python's own type; what is neither comes back as it is."""
+    """Text, a number, True or False as Python's own type; any other value unchanged."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
@@ -263,7 +263,7 @@ def _count_characters(value: object) -> int:
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text can be written as UTF-8, which half of a character cannot."""
+    """Whether a text can be written as UTF-8; a lone surrogate cannot."""
     if text.isascii():
         return True
     try:
@@ -278,15 +278,15 @@ def _refuse(field: str, value: object, needed: str) -> NoReturn:
 
 
 def show_value(value: object) -> str:
-    """A value of somebody else's in a few words: what it looks like, where that says anything, and its type.
+    """A foreign value in a few words: its repr, if that is useful, and its type.
 
     >>> show_value(b"up"), show_value(10**5000), show_value(object())
     ("b'up' (bytes)", 'a int', 'a object')
     """
     name = quote_line(type(value).__name__, limit=MAX_VALUE_CHARACTERS)
     try:
-        # Of other objects the looks are their address in memory, which differs each time.
+        # The repr of other objects is their address in memory, which differs each time.
         looks = quote_line(reprlib.repr(value), limit=MAX_VALUE_CHARACTERS) if isinstance(value, _SHOWN) else ""
-    except Exception:  # a repr of somebody else's may raise anything, and a number may be too long to write
+    except Exception:  # a foreign repr may raise anything, and a number may be too long to write
         looks = ""
     return f"{looks} ({name})" if looks else f"a {name}"

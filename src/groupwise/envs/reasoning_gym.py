@@ -1,4 +1,4 @@
-"""The families of reasoning-gym: questions made by the thousand, each family with a verifier of its own."""
+"""The families of reasoning-gym: generated questions, each family with its own verifier."""
 
 from __future__ import annotations
 
@@ -39,30 +39,29 @@ from groupwise.system.sandbox import find_boundaries
 ENV = "reasoning_gym"
 JUDGE = "groupwise.envs.reasoning_gym:make_judge"
 OURS = ("seed", "size")
-"""Options of every family that the panels set."""
+"""Options of every family that the task sets decide."""
 FAR_APART = 1_000_003
-"""Between the first questions of two seeds, so that they draw other ones."""
+"""Distance between the first questions of two seeds, so that they draw different ones."""
 
 AT_ONCE = 32
-"""Questions that are asked for at once."""
+"""Questions per request."""
 MAKING_SECONDS = 300.0
-"""Seconds of computing that they may take."""
+"""CPU seconds for one request of questions."""
 
 
 class ReasoningGym(Part, slot="env"):
-    """A family of reasoning-gym, such as "chain_sum": single-turn questions, scored as the family scores them.
+    """A family of reasoning-gym, such as "chain_sum": single-turn questions with the family's own scorer.
 
     Source: Stojanovski et al. 2025, "Reasoning Gym", arXiv:2505.24760; the package is the extra `reasoning`.
 
-    Choices: the reward is the family's score, also where it is partial; `solved_at` says which counts as a success. An
-    answer that cannot be found in the response is refused; where the response itself is the answer, so is one that has
-    not the shape of the stored answer (`kit/answers.py`). Nothing evaluates an answer: where a family's scorer
-    would, it is read by a grammar, and what is outside scores as an answer that the family cannot read
-    (see `is_cleared`). The verifier runs in a process of its own without rights: one that raises, breaks a
-    rule or does not finish within `verifier_seconds` of computing scores 0, and the record says why. A question's split
-    follows from its text. Questions are made in that process too, since a few families draw from the process-wide
-    generator or from the order of a set. Panels follow from the version of reasoning-gym and, since it draws with
-    Python's own generator, perhaps from Python's: compare `panel_hash`.
+    Choices: the reward is the family's score, also a partial one; `solved_at` sets the score of a success. A response
+    without an answer is invalid. If the whole response is the answer, it must have the shape of the stored answer
+    (`kit/answers.py`). Answers are never evaluated: a grammar reads them where a scorer would use `eval`. An answer
+    outside the grammar gets the family's score for an unreadable one (see `is_cleared`). The verifier runs in its own
+    process without rights. If it raises, breaks a rule or needs more than `verifier_seconds` of CPU time, the score is
+    0 and the record says why. A question's text decides its split. Questions are made in that process too, since a few
+    families draw from the process-wide generator or from the order of a set. Task sets depend on the version of
+    reasoning-gym, and perhaps on Python's, whose generator it uses: compare `panel_hash`.
     """
 
     family: str
@@ -70,34 +69,36 @@ class ReasoningGym(Part, slot="env"):
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the family, such as how many terms a sum has."""
     seed: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Which questions are drawn; it moves no question from one split to another."""
+    """Seed of the questions; it moves no question from one split to another."""
     num_train: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """Tasks in the training panel, if there are so many different ones."""
+    """Tasks in the train set, if there are so many different ones."""
     num_validation: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """Tasks in the validation panel."""
+    """Tasks in the validation set."""
     num_test: Annotated[int, Field(ge=1, le=100_000)] = 200
-    """Tasks in the test panel."""
+    """Tasks in the test set."""
     form: Form = "tags"
-    """Where a response says its answer; the instruction asks for it."""
+    """Where a response has its answer; the instruction asks for it."""
     match_words: bool = False
     """Whether an answer with the stored one's words, in any case and spacing, counts as the stored one: for tokenizers
     that keep neither."""
     solved_at: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Score from which an attempt is a success."""
+    """The smallest score that is a success."""
     allow_partial: bool = True
-    """Whether a score below that is rewarded too. Many families give a share for any text that contains the answer, and
-    small models learn to name many numbers instead of one."""
+    """Whether a lower score is rewarded too. Many families give a partial score to any text that contains the answer;
+    small models then learn to name many numbers."""
     verifier_seconds: Annotated[float, Field(gt=0)] = 5.0
-    """Seconds of computing that a verdict may take."""
+    """CPU seconds for one check."""
     max_steps: Annotated[int, Field(ge=1)] = 1
-    """An answer ends the attempt, so one step is all there is."""
+    """An answer ends the rollout, so there is only one step."""
 
     @field_validator("options")
     @classmethod
     def _not_ours(cls, options: dict[str, Any]) -> dict[str, Any]:
         for name in OURS:
             if name in options:
-                raise ValueError(f"{name!r} is not an option here, the panels set it; use seed, num_train, num_test")
+                raise ValueError(
+                    f"{name!r} cannot be set here, because the panels set it; use seed, num_train, num_test"
+                )
         try:
             json.dumps(options)
         except TypeError as error:  # a date of a TOML file, for one
@@ -165,16 +166,16 @@ def _score_answer(request: Mapping[str, Any]) -> float:
     dataset, entry = _make_cached(request["family"], request["options"], request["seed"])
     if str(entry["question"]).strip() != request["question"]:
         raise RecordError(
-            f"reasoning_gym {request['family']!r}: seed {request['seed']} now gives another question; play a task "
-            "with the options and the version of reasoning-gym that made it"
+            f"reasoning_gym {request['family']!r}: seed {request['seed']} now gives another question; use "
+            "the options and the version of reasoning-gym that made the task"
         )
-    if request["family"] in WRITING:  # what it writes into the question is gone with the copy
+    if request["family"] in WRITING:  # the family changes the question: give it a copy
         entry = deepcopy(entry)
     return float(dataset.score_answer(request["answer"], entry))
 
 
 def _find_verifier(family: str) -> Verifier:
-    """A scorer that was not read judges each answer apart, so that none can change what judges the next."""
+    """A scorer that was not reviewed judges each answer in its own process, so none can affect the next one."""
     return find_verifier(JUDGE, apart=not is_cleared(family))
 
 
@@ -199,7 +200,7 @@ def _build_panels(family: str, options: str, seed: int, sizes: PanelSizes) -> Pa
                 )
             at_hand[:] = answer
         question, stored = at_hand[index % AT_ONCE]
-        if question in seen:  # perhaps with another answer: still the same question
+        if question in seen:  # also with another answer it is the same question
             return None
         seen.add(question)
         payload = {"family": family, "question": question, "answer": stored}
@@ -224,31 +225,30 @@ def _make_question(family: str, options: str, seed: int) -> tuple[Any, dict[str,
         random.seed(seed)  # for those that draw from the process-wide generator; this process is the verifier's
         dataset = reasoning_gym.create_dataset(family, size=1, seed=seed, **chosen)
     except (AssertionError, TypeError, ValueError) as error:
-        raise ConfigError(f"reasoning_gym {family!r}: its options {chosen} do not fit: {error}; change them") from None
+        raise ConfigError(f"reasoning_gym {family!r}: invalid options {chosen}: {error}; change them") from None
     return dataset, dataset[0]
 
 
-# The attempts of a group ask about one question.
+# The rollouts of a group ask about one question.
 _make_cached = lru_cache(64)(_make_question)
 
 
-# Which scorers of reasoning-gym were reviewed, and the grammar that reads an answer where a scorer would evaluate it.
+# The reviewed scorers of reasoning-gym, and the grammars that replace evaluation.
 #
-# Somebody read the scorer of every family of the versions in `READ_VERSIONS`, and what it calls. Most compare texts,
-# numbers or JSON. Five evaluate the answer as Python, five give it to sympy; inside the verifier's process those read
-# it by a grammar (`answer_grammars`), and what is outside scores as the family scores an answer that it cannot read. A
-# package with one other line of code is not the one that was read: its families are not cleared.
+# We read the scorers of all families in the versions in `READ_VERSIONS`, with the functions they call. Most compare
+# texts, numbers or JSON. Five evaluate the answer as Python, five give it to sympy; in the verifier's process a grammar
+# reads it instead (`answer_grammars`). If any line of the package differs, its families are not cleared.
 
 PACKAGE = "reasoning_gym"
 READ_VERSIONS = {"0.1.25": "2827d43e1825011663c8c7ccf5a0b72154f232b90053604276f80ea37dc6992f"}
-"""Versions whose scorers were read, with the digest of their code."""
+"""Versions whose scorers were reviewed, with the digest of their code."""
 GRAMMARS = {
     **dict.fromkeys(("binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"), "literal"),
     **dict.fromkeys(("countdown", "intermediate_integration", "polynomial_multiplication"), "expression"),
     **dict.fromkeys(("puzzle24", "simple_integration"), "expression"),
     "composite": "those of the families it is made of",
 }
-"""Families whose scorers would evaluate, and what reads their answers instead."""
+"""Families whose scorers would evaluate answers, and the grammar used instead."""
 EVALUATORS = (
     "reasoning_gym.algorithmic.binary_matrix",
     "reasoning_gym.algorithmic.number_sorting",
@@ -256,7 +256,7 @@ EVALUATORS = (
     "reasoning_gym.algorithmic.string_insertion",
     "reasoning_gym.games.n_queens",
 )
-"""Modules whose `eval` becomes a reader of literals; the expressions of the others go through sympy."""
+"""Modules whose `eval` is replaced by a reader of literals; the others use sympy."""
 _COMPARING = """
     ab acre advanced_geometry aiw arc_1d arc_agi base_conversion basic_arithmetic bf binary_alternation
     bitwise_arithmetic boxnet caesar_cipher calendar_arithmetic chain_sum circuit_logic codeio coin_flip
@@ -272,29 +272,29 @@ _COMPARING = """
     time_intervals tower_of_hanoi tsumego word_ladder word_sequence_reversal word_sorting zebra_puzzles
     """
 COMPARING = frozenset(_COMPARING.split())
-"""Families whose scorers compare: nothing in them evaluates."""
+"""Families whose scorers only compare; they evaluate nothing."""
 WRITING = frozenset(("knight_swap",))
-"""Families whose scorers write into the question that they were given; they are given a copy."""
+"""Families whose scorers change the question; they get a copy."""
 
 
 def is_cleared(family: str) -> bool:
-    """Whether nothing in the installed scorer of a family evaluates an answer."""
+    """Whether the installed scorer of a family was reviewed and evaluates no answer."""
     return (family in COMPARING or family in GRAMMARS) and package_digest() in READ_VERSIONS.values()
 
 
 def require_boundary(family: str) -> None:
-    """Refuse a family whose scorer was not read where nothing would hold what its answers may do."""
+    """Raise if a family's scorer was not reviewed and the system cannot isolate it."""
     if is_cleared(family) or "system calls" in find_boundaries():
         return
     raise ConfigError(
-        f"reasoning_gym {family!r}: its scorer may evaluate what a model answers, and this system has no seccomp to "
-        f"hold that; install reasoning-gym=={max(READ_VERSIONS)}, whose scorers were read, or train on Linux"
+        f"reasoning_gym {family!r}: its scorer may evaluate the model's answers, and this system has no seccomp to "
+        f"prevent it; install reasoning-gym=={max(READ_VERSIONS)}, whose scorers were reviewed, or use Linux"
     )
 
 
 @cache
 def package_digest() -> str:
-    """Fingerprint of the installed package's code; empty where there is none."""
+    """Digest of the installed package's code; empty if it is not installed."""
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         return ""

@@ -1,4 +1,4 @@
-"""ScienceWorld: experiments at school level in a text world, on Java."""
+"""ScienceWorld: experiments at school level in a text environment, on Java."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ PACKAGE = "scienceworld"
 JAR = "scienceworld.jar"
 NOT_UNDERSTOOD = "No known action matches that input."
 MAX_NUMBER = 1_000
-"""The largest number in the world's texts."""
+"""The largest number in the environment's texts."""
 
 
 class Scienceworld(Part, slot="env"):
     """ScienceWorld (Wang et al. 2022, arXiv:2203.07540): 30 kinds of experiments, 7,200 variations.
 
-    A task is a kind and a variation; the panels are the package's own splits of variations, kinds in turn. The reward
-    of a step is what the score, up to 1, gained; a score below 0 fails the task. The expert follows the gold path while
-    the attempt does, and has nothing to say off it. A fork repeats the actions, at some 25 ms each.
+    A task is a kind and a variation. The task sets are the package's own splits of variations, kinds in turn. The
+    reward of a step is the increase of the score, which is at most 1; a score below 0 fails the task. The expert
+    follows the gold path; after another action it has none. A fork repeats the actions, about 25 ms each.
 
-    Choices: a command is refused if the simulator matches it with no action; listed ones and their paraphrases count.
-    Texts are on one line. The `state_key` is what looking around and the inventory show, both free of time.
+    Choices: a command is invalid if the simulator knows no action for it; paraphrases of listed commands are valid.
+    Texts are on one line. The `state_key` is the text of looking around and of the inventory; both cost no time in the
+    simulator.
     """
 
     tasks: Annotated[tuple[str, ...], Field(min_length=1)] = ("find-living-thing",)
-    """Kinds of experiments, such as "boil"; an unknown one gives the names of all."""
+    """Kinds of experiments, such as "boil"; the error for an unknown one lists all names."""
     simplifications: str = "easy"
     """The package's simplifications, joined by commas; empty = none."""
     list_actions: bool = True
-    """Whether the possible actions, often hundreds, are listed; it costs four times the rest of a step."""
+    """Whether to list the possible actions, often hundreds; this takes four times as long as the rest of a step."""
     max_steps: Annotated[int, Field(ge=1)] = 100
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         version = package_version(ENV, PACKAGE)
@@ -69,7 +70,7 @@ class Scienceworld(Part, slot="env"):
 
 
 class ScienceworldEnvironment(SteppedEnvironment):
-    """One attempt at an experiment."""
+    """One rollout of an experiment."""
 
     def __init__(self, task: Task, part: Scienceworld) -> None:
         super().__init__(task, part.max_steps)
@@ -113,7 +114,7 @@ class ScienceworldEnvironment(SteppedEnvironment):
 
 
 def _begin(task: Task) -> list[Any]:
-    """A simulator at the start of a task, and what it says."""
+    """A simulator at the start of a task, and its first text."""
     payload = task.payload
     java = _load(str(payload["task"]), int(payload["variation"]), str(payload["simplifications"]), False)
     return [java, java.step("look around")]
@@ -150,6 +151,6 @@ def _read_variations(name: str) -> dict[str, tuple[int, ...]]:
 
 @cache
 def _find_gold_path(name: str, variation: int, simplifications: str) -> tuple[str, ...]:
-    """The gold path; making it takes seconds, so a simulator of its own does it when it is first asked for."""
+    """The gold path; it takes seconds, so its own simulator makes it at first use."""
     maker = Simulator(lambda: [_load(name, variation, simplifications, True)], _step)
     return tuple(maker.ask(lambda java: _read(java[0].getGoldActionSequence())))

@@ -34,14 +34,14 @@ MAX_TASKS = 10_000
 class Sokoban(Part, slot="env"):
     """Sokoban (Schrader 2018, gym-sokoban): push every box onto a target; boxes cannot be pulled.
 
-    The rooms are the package's, drawn as in Racanière et al. 2017 (arXiv:1707.06203) by playing backwards. Moves and
-    rewards are as it has them: -0.1 a step, 1 for a box onto a target, -1 off it, 10 for the last. A fork is a copy.
-    The expert takes a shortest solution, which the package does not know, found by search.
+    The package draws the rooms as in Racanière et al. 2017 (arXiv:1707.06203), by playing backwards. Moves and rewards
+    are the package's: -0.1 per step, 1 for a box onto a target, -1 off it, 10 for the last one. A fork is a copy. The
+    expert searches a shortest solution; the package has none.
 
-    Choices: four actions, the package's pushes, which walk where there is nothing to push. A move that changes nothing
-    is not listed; it is refused and costs a step, as does any other text. A room's split follows from the room; rooms
-    whose shortest solution has more than `max_moves` moves are left out. The `state_key` is where the agent and the
-    boxes are. A box in a corner is not noticed.
+    Choices: four actions, the package's pushes; they walk if there is nothing to push. A move that changes nothing is
+    not listed; it is invalid and costs a step, like any other text. A room's content decides its split. Rooms whose
+    shortest solution has more than `max_moves` moves are left out. The `state_key` is the position of the agent and the
+    boxes. A box that is stuck in a corner is not detected.
     """
 
     size: Annotated[int, Field(ge=5, le=10)] = 6
@@ -51,20 +51,20 @@ class Sokoban(Part, slot="env"):
     max_moves: Annotated[int, Field(ge=2)] = 20
     """Moves that a shortest solution may have."""
     num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 500
-    """Tasks in the training panel, if there are so many different rooms."""
+    """Tasks in the train set, if there are so many different rooms."""
     num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 50
-    """Tasks in the validation panel."""
+    """Tasks in the validation set."""
     num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
-    """Tasks in the test panel."""
+    """Tasks in the test set."""
     max_steps: Annotated[int, Field(ge=1)] = 30
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
 
     @model_validator(mode="after")
     def _solvable_in_time(self) -> Sokoban:
         if self.max_moves > self.max_steps:
             raise ValueError(
-                f"max_moves is {self.max_moves}, more than max_steps, {self.max_steps}: "
-                "some rooms could not be solved; raise max_steps"
+                f"max_moves is {self.max_moves}, more than max_steps ({self.max_steps}), "
+                "so some rooms cannot be solved; increase max_steps"
             )
         return self
 
@@ -84,7 +84,7 @@ class Sokoban(Part, slot="env"):
 
 
 class SokobanEnvironment(SteppedEnvironment):
-    """One attempt at a room."""
+    """One rollout of a room."""
 
     def __init__(self, task: Task, part: Sokoban) -> None:
         super().__init__(task, part.max_steps)
@@ -146,7 +146,7 @@ def write_room(level: BoxLevel, position: Position) -> tuple[str, ...]:
 
 
 def _draw(size: int, num_boxes: int, max_moves: int, seed: int) -> Proposal | None:
-    """A room of the package's; None where it found none, or one that takes too long."""
+    """A room of the package; None if it found none, or if the room needs too many moves."""
     generate = _import_module("room_utils").generate_room
     with PrivateRandom(seed).in_place():
         try:
@@ -167,7 +167,7 @@ def _find_cells(mask: Any) -> frozenset[Cell]:
 @cache
 def _import_module(module: str) -> Any:
     try:
-        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # gym says at length that it is old
+        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # gym prints a long deprecation warning
             return import_module(f"gym_sokoban.envs.{module}")
     except ImportError:
         raise report_missing_package(ENV) from None

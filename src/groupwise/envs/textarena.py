@@ -22,27 +22,27 @@ from groupwise.system.errors import ConfigError, nearest
 
 ENV = "textarena"
 PACKAGE = "textarena"
-REFUSED = "textarena {id!r}: it does not begin with one player ({reason}); name a game for one"
+REFUSED = "textarena {id!r}: it does not start with one player ({reason}); choose a game for one player"
 
 
 class Textarena(PackageGames, slot="env"):
     """A game of textarena (Guertler et al. 2025, arXiv:2504.11442) for one player, such as "FrozenLake-v0".
 
-    The goal is the game's own prompt, so that it is said once; a text is what the game said since the last action, and
-    the board. A game pays at its end: 1 where it is solved, often a part of that where it is not. A fork is a copy.
+    The goal is the game's own prompt. The text is the game's messages since the last action, and the board. The reward
+    comes at the end: 1 for a solved game, often a part of it otherwise. A fork is a copy.
 
-    Choices: the `state_key` is the board; in games without one, the actions and what was said to them, in any order. An
-    action is put into the brackets that games look for, unless it has some. Two refused actions in a row end most
-    games; `allowed_errors` says how many are forgiven instead. A game's own limit on turns is one of its rules, so it
-    terminates the attempt. An instance's split follows from what its seed makes, so a game with few instances has small
-    panels, and one with a single instance none. There is no expert.
+    Choices: the `state_key` is the board; in games without a board, the actions and their replies, in any order. An
+    action is put into the brackets that games look for, unless it has some. Two invalid actions in a row end most
+    games; `allowed_errors` sets another number. The game's own turn limit is a rule of the game, so it terminates the
+    rollout. An instance's content decides its split. So a game with few instances has small task sets, and a game with
+    one instance has none. There is no expert.
     """
 
     env = distribution = ENV
     id: str
     """Name in textarena's registry, without the ending of a wrapper."""
     allowed_errors: Annotated[int, Field(ge=0)] | None = None
-    """Refused actions in a row that a game forgives; None = as many as it does by itself, usually 1."""
+    """Invalid actions in a row that do not end the game; None = the game's own number, usually 1."""
 
     def begin(self, id: str, kwargs: Mapping[str, Any], seed: int) -> TextarenaGame:
         return TextarenaGame(id, kwargs, seed, self)
@@ -92,7 +92,7 @@ class TextarenaGame:
         return self._make_reply(text, accepted=accepted, reward=reward, success=reward >= self._solved_at)
 
     def _read(self) -> str:
-        """What the game said since it was last read; the prompt becomes the goal, the board is kept."""
+        """The new messages of the game; the prompt becomes the goal, the board is stored."""
         messages = []
         for _, text, kind in self.inner.get_observation()[1]:
             name = getattr(kind, "name", "")  # a few games say something else
@@ -110,7 +110,7 @@ class TextarenaGame:
 
 
 def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
-    """A game without the wrappers that put all that was ever said into one text."""
+    """A game without the wrappers that join all earlier messages into one text."""
     try:
         textarena = import_module(PACKAGE)
     except ImportError:
@@ -122,7 +122,7 @@ def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
         game = textarena.make(id, **kwargs)
     except Exception as error:  # an option that it does not have, words that it would download
         raise ConfigError(
-            f"textarena {id!r}: it cannot be made ({summarise_error(error)}); look at env.kwargs"
+            f"textarena {id!r}: it cannot be created ({summarise_error(error)}); check env.kwargs"
         ) from None
     while isinstance(game, textarena.Wrapper):
         game = game.env

@@ -32,7 +32,7 @@ from groupwise.system.json_text import digest_value
 
 ENV = "textworld"
 FOODS = {"train": "train", "validation": "valid", "test": "test"}
-"""TextWorld's own name for each split of what is cooked."""
+"""TextWorld's own name for each split of foods."""
 MAX_TASKS = 1_000_000
 INSTRUCTIONS = {
     "coin_collector": "Find the coin and take it, one command at a time.",
@@ -43,7 +43,7 @@ SHOWN = (
     *("admissible_commands", "policy_commands", "won", "lost", "objective", "max_score"),
     *("description", "inventory"),
 )
-"""What a game is asked to tell beside its answer to a command."""
+"""Information to request beside the answer to a command."""
 STATUS = re.compile(r">\s*-=[^=]*=-\s*\d+/\d+\s*$")
 INFORM = (
     "You are carrying nothing. You are carrying: You take the from the. You take. You drop the on the ground. You put",
@@ -55,20 +55,20 @@ INFORM = (
     "Recipe #1 Before you start, gather all the following ingredients and follow the directions to prepare this tasty",
     "copy of cooking: a modern approach (3rd ed.) you open the copy and start reading: directions: gram an also on",
 )
-"""Words of the compiled games beside those of TextWorld's grammars."""
+"""Words of the compiled games that are not in TextWorld's grammars."""
 
 
 class Textworld(Part, slot="env"):
     """Generated TextWorld games (Côté et al. 2018, arXiv:1806.11532): find a coin, find a treasure, or cook a meal.
 
-    A task is a seed; its game is made when it is first opened, which takes seconds, and is then kept on disk. The
-    reward of a step is the points it scored, as a share of all there are; success is the game won. A lost game (burnt
-    food) is terminated too. A fork is TextWorld's own copy; the expert takes the first of its policy commands.
+    A task is a seed. Its game is made when it is first opened, which takes seconds, and is kept on disk. The reward of
+    a step is its points, as a fraction of all points. Success is a won game; a lost game (burnt food) is terminated
+    too. A fork is TextWorld's own copy. The expert takes the first of TextWorld's policy commands.
 
-    Choices: a command counts only as it is listed, letter by letter; another is not sent to the game, which would also
-    understand `undo`, `restart` and `quit`. Texts are on one line, without the banner, the status line and what the
-    game says after its end. The `state_key` is what looking around and the inventory show. For cooking, the splits are
-    also TextWorld's own: test games use other foods.
+    Choices: a command must be written exactly as listed. Others are not sent to the game, which would also understand
+    `undo`, `restart` and `quit`. Texts are on one line, without the banner, the status line and the texts after the
+    end. The `state_key` is the text of looking around and of the inventory. For cooking, the splits are TextWorld's
+    own: test games use other foods.
     """
 
     game: Literal["coin_collector", "treasure_hunter", "cooking"] = "coin_collector"
@@ -83,24 +83,24 @@ class Textworld(Part, slot="env"):
     rooms: Literal[1, 6, 9, 12] = 1
     """Rooms of a cooking game."""
     skills: tuple[Literal["cook", "cut", "open", "drop"], ...] = ("cook",)
-    """What cooking may need: cook, cut, open doors and containers, drop what is too much to carry."""
+    """Skills for cooking: cook, cut, open doors and containers, drop things that are too many to carry."""
     tell_way: bool = False
-    """Whether the goal tells the whole way, as TextWorld does by default, or its end alone."""
+    """Whether the goal describes the whole way, as TextWorld does by default, or only its end."""
     path: PathText = ""
-    """Folder that made games are kept in; empty = groupwise/textworld in the user's cache folder."""
+    """Folder for generated games; empty = groupwise/textworld in the user's cache folder."""
     num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
-    """Tasks in the training panel."""
+    """Tasks in the train set."""
     num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 20
-    """Tasks in the validation panel."""
+    """Tasks in the validation set."""
     num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 40
-    """Tasks in the test panel."""
+    """Tasks in the test set."""
     max_steps: Annotated[int, Field(ge=1)] = 50
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Textworld:
         if self.game == "treasure_hunter" and self.level > 30:
-            raise ValueError(f"level is {self.level}, but treasure hunter has 30; choose one of them")
+            raise ValueError(f"level is {self.level}, but treasure hunter has 30 levels; choose 1 to 30")
         if self.game == "cooking" and self.take > self.recipe:
             raise ValueError(f"take is {self.take}, more than the {self.recipe} ingredients of the recipe; lower it")
         return self
@@ -115,8 +115,8 @@ class Textworld(Part, slot="env"):
         made_with, installed = task.payload["version"], _find_version()
         if made_with != installed:
             raise ConfigError(
-                f"task {task.id} is a game of TextWorld {made_with}, but {installed} is installed, and "
-                "makes others; install that version, or make the panel anew"
+                f"task {task.id} is a game of TextWorld {made_with}, but {installed} is installed; "
+                "install that version, or make the panel again"
             )
         return TextworldEnvironment(task, self, self.game_file(task))
 
@@ -140,14 +140,14 @@ class Textworld(Part, slot="env"):
 
 
 class TextworldEnvironment(SteppedEnvironment):
-    """One attempt at a generated game."""
+    """One rollout of a generated game."""
 
     def __init__(self, task: Task, part: Textworld, file: Path) -> None:
         super().__init__(task, part.max_steps)
         textworld = _import_textworld()
         with _silence_warnings():
             self._world = textworld.start(str(file), textworld.EnvInfos(**dict.fromkeys(SHOWN, True)))
-        self._world.seed(0)  # the interpreter's chances would come from the clock
+        self._world.seed(0)  # without it the interpreter's random numbers depend on the clock
         state = self._world.reset()
         self._score, self._max_score = 0.0, float(state["max_score"]) or 1.0
         self._plan: tuple[str, ...] = ()
@@ -194,7 +194,7 @@ def _import_textworld() -> Any:
 
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
-    """Without the warnings of TextWorld's own packages: of age in places, and of every game, which they do not know."""
+    """Without the warnings of TextWorld's packages about old code and unknown games."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -219,15 +219,13 @@ def _find_cache_folder() -> Path:
     return Path(root).expanduser() / "groupwise" / "textworld"
 
 
-# Makes TextWorld games, each in an interpreter of its own, and keeps them on disk.
-#
-# TextWorld's cooking games depend on Python's hash seed: the same seed makes other games in the next process. So a game
-# is made in a fresh interpreter whose hash seed is fixed, and a task is the same game everywhere.
+# Generated games are kept on disk. TextWorld's cooking games depend on Python's hash seed. So each game is made in a
+# new interpreter with a fixed hash seed, and a task is the same game everywhere.
 
 FILE = "game.z8"
 MAKE = "import sys; sys.path[:] = {path!r}; from groupwise.envs.textworld import make_game; make_game({order!r})"
 SECONDS = 300.0
-"""How long the making of a game may take; seconds are usual."""
+"""Time limit for making a game; a few seconds are usual."""
 
 
 def find_or_make_game(folder: Path, challenge: str, settings: Mapping[str, Any], seed: int, version: str) -> Path:
@@ -260,12 +258,12 @@ def _make_apart(order: Mapping[str, Any]) -> None:
         raise EnvironmentFault(f"TextWorld could not make the game {order['challenge']!r}: {last_line}") from None
     except subprocess.TimeoutExpired:
         raise EnvironmentFault(
-            f"TextWorld did not make the game {order['challenge']!r} within {SECONDS:g} seconds; ask for a smaller one"
+            f"TextWorld did not make the game {order['challenge']!r} within {SECONDS:g} seconds; choose a smaller game"
         ) from None
 
 
 def make_game(order: str) -> None:
-    """Make a game as ordered; runs in the interpreter that is started for it."""
+    """Make a game; runs in the interpreter that is started for it."""
     from textworld.challenges import CHALLENGES
     from textworld.generator import compile_game
     from textworld.generator.game import GameOptions

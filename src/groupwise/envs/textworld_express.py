@@ -1,4 +1,4 @@
-"""TextWorldExpress: eight families of small text games on Java, thousands of steps a second."""
+"""TextWorldExpress: eight categories of small text games on Java, thousands of steps per second."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JAR = "textworld-express.jar"
 FOLDS = {"train": "train", "validation": "dev", "test": "test"}
 """The package's own name for each split."""
 FIRST_SEED = {"train": 0, "validation": 10_000, "test": 20_000}
-"""Where its seeds of each split begin."""
+"""The first seed of each split."""
 MAX_TASKS = 1_000
 MAX_NUMBER = {"arithmetic": 10_000, "sorting": 10_000}
 """The largest number in a game's texts; elsewhere 100."""
@@ -33,10 +33,10 @@ UNITS = ("mm", "cm", "m", "ml", "l", "mg", "g", "kg")
 MAX_QUANTITY = 50
 """The largest quantity of `sorting`, which writes a number and its unit as one word."""
 ENTANGLED = ("sorting",)
-"""Families whose games in one virtual machine take each other's things: only the one begun last is sound."""
+"""Categories whose games in one virtual machine affect each other: only the one begun last is correct."""
 
 _LATEST: dict[str, Any] = {}
-"""The simulator that began last, of each such family."""
+"""The simulator that began last, per such category."""
 _GOLD: dict[str, tuple[str, ...]] = {}
 """Gold paths by task."""
 
@@ -44,29 +44,29 @@ _GOLD: dict[str, tuple[str, ...]] = {}
 class TextworldExpress(Part, slot="env"):
     """TextWorldExpress (Jansen and Côté 2023, arXiv:2208.01174): cooking, tidying, coins, maps, sums, sorting and more.
 
-    A task is a game, its parameters and a seed; seeds and folds are the package's own. The reward of a step is what the
-    score, 0 to 1, gained. The game's success and failure end an attempt. The expert follows the gold path while the
-    attempt does, and has nothing to say off it. A fork repeats the actions, at less than a millisecond each. So does an
-    attempt at `sorting` after another has acted: the package's games of that family take each other's things.
+    A task is a game, its parameters and a seed; seeds and folds are the package's own. The reward of a step is the
+    increase of the score, which is 0 to 1. The game's success and failure end a rollout. The expert follows the gold
+    path; after another action it has none. A fork repeats the actions, less than a millisecond each. A rollout of
+    `sorting` does so too after another one has acted, because games of that category take each other's things.
 
-    Choices: a command counts only as it is listed, letter by letter; another is not sent. Texts are on one line. The
-    `state_key` is what the place and the inventory show; in `simonsays`, which has neither, what is said.
+    Choices: a command must be written exactly as listed; others are not sent. Texts are on one line. The `state_key` is
+    the text of the place and the inventory; `simonsays` has neither, so there it is the observation.
     """
 
     game: Literal["coin", "cookingworld", "twc", "mapreader", "arithmetic", "sorting", "simonsays", "peckingorder"] = (
         "coin"
     )
-    """The family of games."""
+    """The category of games."""
     params: dict[str, int] = Field(default_factory=dict)
-    """Parameters of the family, such as { numLocations = 5, includeDoors = 0 }."""
+    """Parameters of the category, such as { numLocations = 5, includeDoors = 0 }."""
     num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 1_000
-    """Tasks in the training panel."""
+    """Tasks in the train set."""
     num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100
-    """Tasks in the validation panel."""
+    """Tasks in the validation set."""
     num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 200
-    """Tasks in the test panel."""
+    """Tasks in the test set."""
     max_steps: Annotated[int, Field(ge=1)] = 100
-    """Steps before an attempt is truncated; gold paths have up to 60."""
+    """Steps before a rollout is truncated; gold paths have up to 60."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         check_split(split)
@@ -90,7 +90,7 @@ class TextworldExpress(Part, slot="env"):
 
 
 class TextworldExpressEnvironment(SteppedEnvironment):
-    """One attempt at a game."""
+    """One rollout of a game."""
 
     def __init__(self, task: Task, part: TextworldExpress) -> None:
         super().__init__(task, part.max_steps)
@@ -128,19 +128,19 @@ class TextworldExpressEnvironment(SteppedEnvironment):
 
 
 def _begin(task: Task, *, with_gold: bool = False) -> list[Any]:
-    """A simulator at the start of a task, and what it says."""
+    """A simulator at the start of a task, and its first state."""
     java = connect_machine(ENV, PACKAGE, JAR).textworldexpress.runtime.PythonInterface()
     payload = task.payload
     trouble = java.load(payload["game"], ",".join(f"{name}={value}" for name, value in payload["params"].items()))
     if trouble:
-        raise ConfigError(f"textworld_express {payload['game']!r}: {to_one_line(trouble)}; set `params` that it knows")
+        raise ConfigError(f"textworld_express {payload['game']!r}: {to_one_line(trouble)}; use its own `params`")
     if payload["game"] in ENTANGLED:
         _LATEST[payload["game"]] = java
     return [java, json.loads(java.generateNewGameJSON(task.seed, payload["fold"], with_gold))]
 
 
 def _find_gold_path(task: Task) -> tuple[str, ...]:
-    """The gold path, made by a simulator of its own when it is first asked for: most attempts never ask."""
+    """The gold path; its own simulator makes it at first use, because most rollouts do not need it."""
     if task.id not in _GOLD:
         maker = Simulator(partial(_begin, task, with_gold=True), _step)
         _GOLD[task.id] = tuple(

@@ -64,14 +64,14 @@ def test_a_function_that_takes_a_column_which_tasks_do_not_have(groupwise: Run, 
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ("{}", "no column 'prompt' for the prompt; it has question, label: name the one that holds it in env.columns."),
+        ("{}", "no column 'prompt' for the prompt; it has question, label. Set env.columns."),
         (
             '{prompt="question"}',
-            "no column 'answer' for the answer; it has question, label: name the one that holds it in env.columns.",
+            "no column 'answer' for the answer; it has question, label. Set env.columns.",
         ),
         (
             '{prompt="question",answer="label",split="part"}',
-            "no column 'part' for the split; it has question, label: name the one that holds it in env.columns.",
+            "no column 'part' for the split; it has question, label. Set env.columns.",
         ),
     ],
 )
@@ -201,7 +201,7 @@ def test_mixed_environments_whose_action_rules_differ(groupwise: Run, tmp_path: 
     own_rule = mixed.replace('{ kind = "countdown" }', '{ kind = "countdown" }, action_rule = "tagged"')
     (tmp_path / "own.toml").write_text(own_rule, encoding="utf-8")
     assert refuse(groupwise, "train", "own.toml") == (
-        "own.toml: RunConfig: env: Mixture: members.1: MixtureMember: action_rule: a run reads actions by one rule; "
-        "set rollout.action_rule, for all environments of the mixture"
+        "own.toml: RunConfig: env: Mixture: members.1: MixtureMember: action_rule: a run has one action parser; "
+        "set rollout.action_rule for all environments of the mixture"
     )
     check_nothing_begun(tmp_path)

@@ -88,13 +88,13 @@ def test_a_changed_file_is_refused(groupwise: Run, panel: str, tmp_path: Path) -
     for arguments in ((panel,), ("identity", "--check", panel)):
         ran = groupwise("panel", *arguments)
         assert ran.status == 2
-        assert ran.err == "error: p.json: its content is not what its seal says, so it was changed; make it again\n"
+        assert ran.err == "error: p.json: its content does not match its seal, so it was changed; make it again\n"
 
 
 def test_a_file_is_not_overwritten_by_another(groupwise: Run, panel: str) -> None:
     ran = groupwise("panel", "identity", "--out", panel)
     assert ran.status == 2
-    assert ran.err.startswith("error: p.json: there is another panel file already")
+    assert ran.err.startswith("error: p.json: a different panel file exists already")
 
 
 def test_a_run_is_checked_against_what_it_was_evaluated_on(groupwise: Run, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_run_is_checked_against_what_it_was_evaluated_on(groupwise: Run, tmp_p
         journal.write_evaluation([make_row(PART.panel("test")[0].id)])
     ran = groupwise("panel", "run")
     assert ran.status == 2
-    assert "an evaluation on split 'train' (panel dddddddddddd) played 1 tasks that this panel does not hold" in ran.err
+    assert "an evaluation on split 'train' (panel dddddddddddd) has 1 tasks that are not in this panel" in ran.err
 
 
 def make_row(task: str) -> EvaluatedAttempt:

@@ -132,7 +132,7 @@ def test_the_checker_calls_an_environment_without_one_sound(groupwise: Run, tmp_
     lines = {line.split(":")[0].split()[-1]: line for line in ran.out.splitlines()}
     assert lines["Door"].startswith(f"Door: {len(RULES)} rules, 0 broken, ")
     assert lines["vocabulary_covers_every_word"] == (
-        " not tested vocabulary_covers_every_word: there is no vocabulary(), which only a model made from scratch needs"
+        " not tested vocabulary_covers_every_word: there is no vocabulary(); only models made from scratch need it"
     )
     assert lines["is_repeatable"].startswith(" ok ")
 

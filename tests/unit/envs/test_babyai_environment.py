@@ -32,7 +32,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     with pytest.raises(ConfigError) as raised:
         Babyai().panel("train")
     assert str(raised.value) == (
-        "the environment 'babyai' needs a package that is not here; pip install 'groupwise[babyai]'"
+        "the environment 'babyai' needs a package that is not installed; pip install 'groupwise[babyai]'"
     )
 
 

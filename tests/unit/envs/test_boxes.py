@@ -86,6 +86,6 @@ def test_the_expert_finds_its_way_back_and_gives_up_a_dead_end() -> None:
 def test_levels_that_might_take_too_long_are_refused() -> None:
     with pytest.raises(ConfigError) as raised:
         Boxes(num_moves=30)
-    assert "num_moves is 30, more than max_steps, 20: some levels could not be solved; raise max_steps" in str(
+    assert "num_moves is 30, more than max_steps (20), so some levels cannot be solved; increase max_steps" in str(
         raised.value
     )

@@ -41,7 +41,7 @@ def test_a_built_in_environment_passes() -> None:
     assert lines[0] == f"Household(families=('pick',), num_objects=2): {len(RULES)} rules, 0 broken, 0 not tested"
     assert len(lines) == 1 + len(RULES)
     assert all(line.startswith(" ok ") for line in lines[1:])
-    assert lines[-1].endswith("steps a second, opening included")
+    assert lines[-1].endswith("steps per second, including opening")
 
 
 def test_a_broken_one_of_your_own_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_a_broken_one_of_your_own_is_named_with_the_reason(tmp_path: Path, monke
     ran = CliRunner().invoke(app, ["check", "env", "my_broken_env:MyEnv"])
     assert ran.exit_code == 1
     assert " broken     rewards_are_finite: Outcome.reward is nan (float); give a finite number" in ran.stdout
-    assert "Why it matters: One NaN in a group makes the credit of all its members NaN." in ran.stdout
+    assert "Why it matters: One NaN in a group makes the advantages of all its members NaN." in ran.stdout
 
 
 def test_what_could_not_be_tried_is_not_called_ok() -> None:
@@ -59,7 +59,7 @@ def test_what_could_not_be_tried_is_not_called_ok() -> None:
     lines = ran.stdout.splitlines()
     assert lines[0] == f"Countdown: {len(RULES)} rules, 0 broken, 2 not tested"
     assert [line for line in lines if line.startswith(" not tested ")] == [
-        " not tested state_key_has_no_counter_or_clock: too few situations came again to tell a counter by: none",
+        " not tested state_key_has_no_counter_or_clock: too few situations occurred again to detect a counter: none",
         " not tested admissible_actions_are_accepted: no actions are listed",
     ]
     report = json.loads(CliRunner().invoke(app, ["check", "env", "countdown", "--tasks", "3", "--json"]).stdout)
@@ -78,7 +78,8 @@ def test_an_environment_whose_package_is_missing_is_no_broken_rule(monkeypatch: 
     assert (stopped.value.code, shown.getvalue(), errors.getvalue()) == (
         2,
         "",
-        "error: the environment 'gymnasium' needs a package that is not here; pip install 'groupwise[gymnasium]'\n",
+        "error: the environment 'gymnasium' needs a package that is not installed; "
+        "pip install 'groupwise[gymnasium]'\n",
     )
 
 
@@ -87,7 +88,7 @@ def test_json_for_machines() -> None:
     report = json.loads(ran.stdout)
     assert report["env"] == {"kind": "identity", "num_words": 8, "length": 2, "max_steps": 8}
     assert [rule["rule"] for rule in report["rules"]] == [rule.__name__ for rule in RULES]
-    assert report["rules"][0]["found"] == "6 attempts at 3 tasks, 12 steps"
+    assert report["rules"][0]["found"] == "6 rollouts of 3 tasks, 12 steps"
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def test_a_checker_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
     with pytest.raises(ConfigError) as raised:
         part.panel("train")
     assert str(raised.value) == (
-        "the environment 'data_set' needs a package that is not here; pip install 'groupwise[math]'"
+        "the environment 'data_set' needs a package that is not installed; pip install 'groupwise[math]'"
     )
 
 
@@ -172,19 +172,19 @@ def refusal(part: DataSet, split: str) -> str:
 
 
 def test_rows_whose_prompts_are_all_in_another_split_are_not_called_too_few(tmp_path: Path) -> None:
-    path, remedy = write_rows(tmp_path / "all.jsonl", sums(0, 60)), "add rows with other prompts, or take these out"
+    path, remedy = write_rows(tmp_path / "all.jsonl", sums(0, 60)), "add rows with other prompts, or remove them"
     both = DataSet(path=path, test_path=path, **GSM8K)
     by_split = {split: len(DataSet(path=path, **GSM8K).panel(split)) for split in SPLITS}
     for split in ("train", "validation"):
         assert refusal(both, split) == (
-            f"data_set: {path!r}: every prompt for the split {split!r} ({by_split[split]} rows) is also in test_path, "
+            f"data_set: {path!r}: every prompt for the split {split!r} ({by_split[split]} rows) is also in test_path "
             f"and stays there; {remedy} there"
         )
     folder = tmp_path / "named"
     for name in ("train", "validation", "test"):
         write_rows(folder / f"{name}.jsonl", sums(0, 1))
     assert refusal(DataSet(path=str(folder), **GSM8K), "train") == (
-        f"data_set: {str(folder)!r}: every prompt for the split 'train' (1 row) is also in the split 'test', and stays "
+        f"data_set: {str(folder)!r}: every prompt for the split 'train' (1 row) is also in the split 'test' and stays "
         f"there; {remedy} there"
     )
 
@@ -194,9 +194,7 @@ def test_a_file_of_another_kind_is_not_called_broken(tmp_path: Path) -> None:
     path.write_text("question,answer\n1+1,2\n", encoding="utf-8")
     with pytest.raises(ConfigError) as raised:
         DataSet(path=str(path), **GSM8K).panel("train")
-    assert str(raised.value) == (
-        f"{path}: rows are read by the suffix of their file, and this is '.csv'; give .jsonl, .json or .parquet"
-    )
+    assert str(raised.value) == (f"{path}: the file suffix is '.csv'; expected .jsonl, .json or .parquet")
 
 
 def test_an_empty_path_is_not_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +210,7 @@ def test_a_split_without_rows_is_a_sentence(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "test.jsonl", sums(0, 3))
     with pytest.raises(ConfigError) as raised:
         DataSet(path=path, **GSM8K).panel("train")
-    assert str(raised.value) == f"data_set: {path!r} has no row for the split 'train'; add rows that say so"
+    assert str(raised.value) == f"data_set: {path!r} has no row for the split 'train'; add rows for it"
 
 
 @pytest.mark.parametrize(
@@ -220,13 +218,13 @@ def test_a_split_without_rows_is_a_sentence(tmp_path: Path) -> None:
     [
         (
             {"subset": "main"},
-            "DataSet: subset: '/data/a.jsonl' is not on the hub; write hub:OWNER/NAME, or leave it out",
+            "DataSet: subset: '/data/a.jsonl' is not on the hub; write hub:OWNER/NAME, or remove subset",
         ),
         (
             {"columns": {"answer": ""}},
-            'DataSet: columns.answer is empty; name the column, or judge by a reward and verifier = "none"',
+            'DataSet: columns.answer is empty; name the column, or use a reward and verifier = "none"',
         ),
-        ({"leave_out": ["answer"]}, "DataSet: leave_out: the column 'answer' is also in columns; leave it out of one "),
+        ({"leave_out": ["answer"]}, "DataSet: leave_out: the column 'answer' is also in columns; remove it from one "),
     ],
 )
 def test_settings_that_contradict_one_another_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -144,7 +144,8 @@ def test_parquet_is_read_where_pyarrow_is_there(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError) as raised:
         read_problems(str(path))
-    assert str(raised.value) == (f"{path}: Parquet needs a package that is not here; pip install 'groupwise[parquet]'")
+    needed = "Parquet needs a package that is not installed; pip install 'groupwise[parquet]'"
+    assert str(raised.value) == f"{path}: {needed}"
 
 
 def _nothing(folder: Path) -> str:
@@ -175,7 +176,8 @@ def _foreign(folder: Path) -> str:
         (_empty, "math: there are no problems at '{path}'; give a file, a folder or a pattern of .jsonl, .json, "),
         (
             _write_broken,
-            "{path}/a.jsonl:1: not JSON: Expecting ',' delimiter at column 16; mend the line, or fetch the file again",
+            "{path}/a.jsonl:1: not JSON: Expecting ',' delimiter at column 16; "
+            "fix the line, or download the file again",
         ),
         (_numbers, "{path}, row 1: found int; a problem is an object with named fields"),
         (_foreign, "{path}:2: found the fields text, label; format 'auto' has `question` and `final_answer`; or "),
@@ -194,5 +196,5 @@ def test_a_row_of_another_format_is_refused(tmp_path: Path) -> None:
         read_problems(str(path), "gsm8k")
     assert str(raised.value) == (
         f"{path}:1: found the fields problem, answer; format 'gsm8k' has `question` and an `answer` that ends in "
-        "#### and the number; name the format that fits"
+        "#### and the number; choose the format that fits"
     )

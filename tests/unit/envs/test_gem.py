@@ -36,7 +36,7 @@ def test_its_absence_gives_one_sentence_with_the_extra(monkeypatch: pytest.Monke
     with pytest.raises(ConfigError) as raised:
         MINES.panel("train")
     assert str(raised.value) == (
-        "the environment 'gem' needs a package that is not here; pip install 'groupwise[gem]', then pip install "
+        "the environment 'gem' needs a package that is not installed; pip install 'groupwise[gem]', then pip install "
         "--no-deps gem-llm"
     )
 
@@ -44,9 +44,7 @@ def test_its_absence_gives_one_sentence_with_the_extra(monkeypatch: pytest.Monke
 def test_what_is_no_game_is_refused() -> None:
     with pytest.raises(ConfigError) as raised:
         Gem(id="math:Math12K")
-    assert str(raised.value) == (
-        "Gem: id: 'math:Math12K' is not a game; GEM's games are called game:..., and questions have kinds here"
-    )
+    assert str(raised.value) == ("Gem: id: 'math:Math12K' is not a game; names of GEM's games begin with game:")
     with pytest.raises(RecordError, match="belongs to the environment 'household'"):
         MINES.open(Household().panel("test")[0])
 
@@ -110,7 +108,7 @@ class TestGames:
             ),
             (
                 {"id": "game:FifteenPuzzle-v0-random"},
-                "gem 'game:FifteenPuzzle-v0-random': it cannot be made (TypeError: ",
+                "gem 'game:FifteenPuzzle-v0-random': it cannot be created (TypeError: ",
             ),
         ],
     )

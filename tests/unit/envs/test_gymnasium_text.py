@@ -19,7 +19,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     with pytest.raises(ConfigError) as raised:
         DRY.vocabulary()
     assert str(raised.value) == (
-        "the environment 'gymnasium' needs a package that is not here; pip install 'groupwise[gymnasium]'"
+        "the environment 'gymnasium' needs a package that is not installed; pip install 'groupwise[gymnasium]'"
     )
 
 
@@ -107,9 +107,9 @@ class TestWithGymnasium:
         ("fields", "message"),
         [
             ({"id": "NoSuchLake-v1"}, "gymnasium 'NoSuchLake-v1': "),
-            ({"id": "FrozenLake-v1", "actions": ("up",)}, "it has 4 actions, found 1; name each"),
-            ({"id": "CartPole-v1"}, "text, or whole numbers from 0, are needed"),
-            ({"id": "Pendulum-v1"}, "needed"),
+            ({"id": "FrozenLake-v1", "actions": ("up",)}, "there are 4 actions, but `actions` has 1; name each"),
+            ({"id": "CartPole-v1"}, "expected text, or integers from 0"),
+            ({"id": "Pendulum-v1"}, "expected discrete actions"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, fields: dict[str, Any], message: str) -> None:

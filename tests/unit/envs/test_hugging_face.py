@@ -67,8 +67,8 @@ def test_what_cannot_be_loaded_is_a_sentence(package: StandIn) -> None:
     with pytest.raises(FileError) as raised:
         DataSet(path="hub:a/nowhere", **SETTINGS).panel("train")
     assert str(raised.value) == (
-        "data_set: 'hub:a/nowhere' cannot be loaded (ConnectionError: no way there); give a name that is on the hub, "
-        "with the subset that it asks for, or a folder that save_to_disk wrote"
+        "data_set: 'hub:a/nowhere' cannot be loaded (ConnectionError: no way there); give a name on the hub, "
+        "with its subset if it has several, or a folder that save_to_disk wrote"
     )
 
 
@@ -77,7 +77,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(ConfigError) as raised:
         DataSet(path="hub:a/c", **SETTINGS).panel("train")
     assert str(raised.value) == (
-        "data_set: 'hub:a/c' needs a package that is not here; pip install 'groupwise[datasets]'"
+        "data_set: 'hub:a/c' needs a package that is not installed; pip install 'groupwise[datasets]'"
     )
 
 

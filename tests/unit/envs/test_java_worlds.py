@@ -31,7 +31,7 @@ class TestWithoutThePackage:
         with pytest.raises(ConfigError) as raised:
             part.vocabulary()
         assert str(raised.value) == (
-            f"the environment {kind!r} needs a package that is not here; pip install 'groupwise[{kind}]'"
+            f"the environment {kind!r} needs a package that is not installed; pip install 'groupwise[{kind}]'"
         )
 
     def test_without_java_there_is_one_sentence_too(
@@ -42,7 +42,7 @@ class TestWithoutThePackage:
         with pytest.raises(ConfigError) as raised:
             java_worlds.connect_machine(kind, f"{package} of a test", "some.jar")
         assert str(raised.value) == (
-            f"the environment {kind!r} runs on Java, and there is no `java` here; install a Java runtime"
+            f"the environment {kind!r} needs Java, and `java` was not found; install a Java runtime"
         )
 
     def test_a_task_of_another_environment(self, part: Any, kind: str, package: str) -> None:

@@ -40,7 +40,7 @@ def test_without_the_package_one_sentence_says_what_to_install(folder: Path, mon
     with pytest.raises(ConfigError) as raised:
         Math(path=str(folder)).panel("train")
     assert str(raised.value) == (
-        "the environment 'math' needs a package that is not here; pip install 'groupwise[math]'"
+        "the environment 'math' needs a package that is not installed; pip install 'groupwise[math]'"
     )
 
 
@@ -103,7 +103,7 @@ class TestPanels:
         assert not {"What is $3^2$?"} & (texts(part, "train") | texts(part, "validation"))
         with pytest.raises(ConfigError) as raised:
             Math(path=str(tmp_path), duplicates="refuse").panel("train")
-        assert '; take it out of one of the files, or set duplicates = "drop"' in str(raised.value)
+        assert '; remove it from one of the files, or set duplicates = "drop"' in str(raised.value)
 
     def test_panels_are_cut_to_size_and_fixed(self, folder: Path) -> None:
         part = Math(path=str(folder), num_train=7, num_test=3)
@@ -116,7 +116,7 @@ class TestPanels:
         with pytest.raises(ConfigError) as raised:
             Math(path=str(folder / "gsm8k_test.jsonl")).panel("train")
         assert str(raised.value) == (
-            f"math: '{folder / 'gsm8k_test.jsonl'}' has no problem for the split 'train'; add a file that has"
+            f"math: '{folder / 'gsm8k_test.jsonl'}' has no problem for the split 'train'; add a file with that split"
         )
         assert Math(path=str(folder / "gsm8k_test.jsonl")).vocabulary()
 

@@ -109,7 +109,7 @@ def test_it_is_ours_and_stays_inside_only_where_all_do() -> None:
         ([{"name": "a", "env": "identity"}], "members: "),
         (
             [{"name": "a", "env": "identity"}, {"name": "a", "env": "countdown"}],
-            "members: two environments share a name (a, a); give each its own",
+            "members: two environments share a name (a, a); give each its own name",
         ),
         (
             [{"name": "a", "env": "identity"}, {"name": "b", "env": make_three_to_one()}],
@@ -126,7 +126,7 @@ def test_mixtures_that_make_no_sense_are_refused(members: list[dict[str, Any]], 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("action_rule", "choice", "action_rule: a run reads actions by one rule; set rollout.action_rule, for all "),
+        ("action_rule", "choice", "action_rule: a run has one action parser; set rollout.action_rule for all "),
         ("weight", 0, "weight: input should be greater than 0, found 0"),
         ("name", "a, b", "name: string should match pattern"),
     ],
@@ -142,8 +142,8 @@ def test_a_task_of_two_environments_is_refused() -> None:
     with pytest.raises(ConfigError) as raised:
         part.panel("train")
     assert str(raised.value) == (
-        f"mixture: the task {Identity().panel('train')[0].id} is in 'a' and in 'b', so that its group would be of "
-        "both; mix environments whose tasks differ"
+        f"mixture: 'a' and 'b' both have the task {Identity().panel('train')[0].id}; mix environments whose tasks "
+        "differ"
     )
 
 
@@ -162,8 +162,8 @@ def test_what_one_trains_on_no_other_tests(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as raised:
             part.panel(split)
         assert str(raised.value) == (
-            "mixture: the train split of 'a' and the test split of 'b' share 2 tasks, so that evaluations would "
-            "measure memory; take what they share out of one of the two"
+            "mixture: the train split of 'a' and the test split of 'b' share 2 tasks; remove them from one of "
+            "the two, or evaluations use trained tasks"
         )
     apart = make_data_set(tmp_path / "c", train=["six"], validation=["seven"], test=["eight"])
     assert len(mix({"name": "a", "env": first}, {"name": "c", "env": apart}).panel("test")) == 2
@@ -175,7 +175,7 @@ def test_prompts_that_two_data_sets_share_are_found_under_any_column(tmp_path: P
     second = DataSet(
         path=write_rows(tmp_path / "b.jsonl", rows), columns={"prompt": "question", "split": "split"}
     )  # has no other split, which is nobody's fault while nobody asks for it
-    with pytest.raises(ConfigError, match="the train split of 'a' and the test split of 'b' share 1 task, so"):
+    with pytest.raises(ConfigError, match="the train split of 'a' and the test split of 'b' share 1 task; remove"):
         mix({"name": "a", "env": first}, {"name": "b", "env": second}).panel("test")
 
 
@@ -189,7 +189,9 @@ def test_a_member_without_a_split_stops_only_who_asks_for_it(tmp_path: Path) -> 
 
 def test_worlds_are_compared_by_content_also_where_json_cannot_write_it() -> None:
     part = mix({"name": "a", "env": World(content=1)}, {"name": "b", "env": World(content=1, shift=1)})
-    with pytest.raises(ConfigError, match=r"the train split of 'a' and the validation split of 'b' share 1 task, so"):
+    with pytest.raises(
+        ConfigError, match=r"the train split of 'a' and the validation split of 'b' share 1 task; remove"
+    ):
         part.panel("train")
     opaque = mix({"name": "a", "env": World(content=b"1")}, {"name": "b", "env": World(content=b"1", shift=1)})
     assert len(opaque.panel("train")) == 2

@@ -52,7 +52,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError) as raised:
         part.open(part.panel("train")[0])
     assert str(raised.value) == (
-        f"openenv: {url!r} is not a server's address; give one such as 'http://127.0.0.1:8000'"
+        f"openenv: {url!r} is not the address of a server; use one such as 'http://127.0.0.1:8000'"
     )
 
 
@@ -61,7 +61,7 @@ def test_its_absence_gives_one_sentence_with_the_extra(monkeypatch: pytest.Monke
     with pytest.raises(ConfigError) as raised:
         NOWHERE.open(NOWHERE.panel("train")[0])
     assert str(raised.value) == (
-        "the environment 'openenv' needs a package that is not here; pip install 'groupwise[openenv]'"
+        "the environment 'openenv' needs a package that is not installed; pip install 'groupwise[openenv]'"
     )
 
 
@@ -152,16 +152,16 @@ class TestWhatIsSaid:
     @pytest.mark.parametrize(
         ("answer", "message"),
         [
-            (lambda _: "hello", "to 'reset' it said 'hello'; it does not speak OpenEnv's protocol"),
-            (lambda _: "[1]", "to 'reset' it said '[1]'; it does not speak OpenEnv's protocol"),
-            (lambda _: None, "the server hung up at 'reset' ("),
-            (lambda _: error("FACTORY_ERROR", "no\nworld"), "to 'reset' it said FACTORY_ERROR: no world"),
+            (lambda _: "hello", "the answer to 'reset' was 'hello', which is not OpenEnv's protocol"),
+            (lambda _: "[1]", "the answer to 'reset' was '[1]', which is not OpenEnv's protocol"),
+            (lambda _: None, "the server closed the connection at 'reset' ("),
+            (lambda _: error("FACTORY_ERROR", "no\nworld"), "the answer to 'reset' was FACTORY_ERROR: no world"),
             (
                 lambda _: error("CAPACITY_REACHED", "full"),
-                "to 'reset' it said CAPACITY_REACHED: full; start it with a larger max_concurrent_envs, or play fewer "
-                "attempts at once",
+                "the answer to 'reset' was CAPACITY_REACHED: full; start it with a larger max_concurrent_envs, or run "
+                "fewer rollouts at once",
             ),
-            (lambda _: observation_message({"b": 1}), "there is no field 'text'; its fields: b"),
+            (lambda _: observation_message({"b": 1}), "the observation has no field 'text'; its fields: b"),
         ],
     )
     def test_a_server_that_makes_no_sense_is_a_fault(self, answer: Answer, message: str) -> None:
@@ -185,8 +185,8 @@ class TestWhatIsSaid:
             silence.set()
         assert fault == Fault(
             reason=StopReason.TIMEOUT,
-            message=f"TimeoutError: openenv {part.url}: no answer to 'step' within 0.2 seconds; raise env.timeout if "
-            "it is only slow",
+            message=f"TimeoutError: openenv {part.url}: no answer to 'step' within 0.2 seconds; if the server "
+            "is only slow, increase env.timeout",
         )
 
     def test_a_world_that_does_not_follow_from_its_seed_cannot_be_forked(self) -> None:
@@ -194,7 +194,7 @@ class TestWhatIsSaid:
         with serve_answers(lambda _: observation_message(str(next(count)))) as part:
             environment = open_first(part)
             environment.act("up")
-            with pytest.raises(EnvironmentFault, match="1 actions led elsewhere when they were repeated"):
+            with pytest.raises(EnvironmentFault, match="1 repeated actions led to another state"):
                 environment.fork()
 
     def test_nobody_listening_is_one_sentence(self) -> None:
@@ -203,7 +203,7 @@ class TestWhatIsSaid:
             pass
         with pytest.raises(EnvironmentFault) as raised:
             open_first(part)
-        assert str(raised.value).startswith(f"openenv {part.url}: there is no session to be had (")
+        assert str(raised.value).startswith(f"openenv {part.url}: cannot open a session (")
         assert str(raised.value).endswith("; start the server")
 
 
@@ -316,8 +316,8 @@ def test_a_server_that_dies_is_a_fault_of_all_its_attempts() -> None:
             fault = outcomes[number]
             assert isinstance(fault, Fault)
             assert fault.reason is StopReason.ERROR
-            assert f"openenv {part.url}: the server hung up at 'step'" in fault.message
+            assert f"openenv {part.url}: the server closed the connection at 'step'" in fault.message
         assert running.process.wait(10) == 3
         gone = host.open({0: part.panel("train")[1]})[0]
         assert isinstance(gone, Fault)
-        assert "there is no session to be had" in gone.message
+        assert "cannot open a session" in gone.message

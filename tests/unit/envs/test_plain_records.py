@@ -69,4 +69,4 @@ def test_facts_that_no_record_can_hold_are_named(facts: Any, said: str) -> None:
 def test_names_that_rows_or_the_table_have_are_taken(name: str) -> None:
     with pytest.raises(EnvironmentFault) as raised:
         plain({name: 1})
-    assert str(raised.value) == f"Outcome.facts['{name}'] has a name that is taken; call it something else"
+    assert str(raised.value) == f"Outcome.facts['{name}'] has a reserved name; choose another name"

@@ -21,15 +21,15 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     with pytest.raises(ConfigError) as raised:
         ReasoningGym(family="chain_sum", num_train=3).panel("train")
     assert str(raised.value) == (
-        "the environment 'reasoning_gym' needs a package that is not here; pip install 'groupwise[reasoning]'"
+        "the environment 'reasoning_gym' needs a package that is not installed; pip install 'groupwise[reasoning]'"
     )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 3}, "'seed' is not an option here, the panels set it; use seed, num_train, num_test"),
-        ({"size": 3}, "'size' is not an option here, the panels set it; use seed, num_train, num_test"),
+        ({"seed": 3}, "'seed' cannot be set here, because the panels set it; use seed, num_train, num_test"),
+        ({"size": 3}, "'size' cannot be set here, because the panels set it; use seed, num_train, num_test"),
         ({"a": {1}}, "Object of type set is not JSON serializable; give texts, numbers, lists and tables"),
     ],
 )
@@ -127,8 +127,8 @@ class TestWithReasoningGym:
         with pytest.raises(EnvironmentFault) as raised:
             other.open(task).act("<answer>1</answer>")
         assert str(raised.value) == (
-            f"reasoning_gym 'chain_sum': seed {task.seed} now gives another question; play a task with the options and "
-            "the version of reasoning-gym that made it"
+            f"reasoning_gym 'chain_sum': seed {task.seed} now gives another question; use the options and "
+            "the version of reasoning-gym that made the task"
         )
 
     def test_a_question_without_a_stored_answer_has_no_expert(self) -> None:
@@ -160,7 +160,7 @@ class TestWithReasoningGym:
             ),
             (
                 {"family": "chain_sum", "options": {"min_terms": 9}},
-                "reasoning_gym 'chain_sum': its options {'min_terms': 9} do not fit: ",
+                "reasoning_gym 'chain_sum': invalid options {'min_terms': 9}: ",
             ),
         ],
     )

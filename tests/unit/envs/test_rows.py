@@ -30,45 +30,44 @@ def read(path: str, **settings: Any) -> str:
         (
             {"question": "?", "label": 1},
             {},
-            "there is no column 'prompt' for the prompt; it has question, label: name the one that holds it in "
-            "env.columns.prompt",
+            "there is no column 'prompt' for the prompt; it has question, label. Set "
+            "env.columns.prompt to the right column",
         ),
         (
             {"prompt": "?", "target": 1},
             {},
-            "there is no column 'answer' for the answer; it has prompt, target: name the one that holds it in "
-            "env.columns.answer",
+            "there is no column 'answer' for the answer; it has prompt, target. Set "
+            "env.columns.answer to the right column",
         ),
         (
             GOOD,
             {"columns": {"id": "uid"}},
-            "there is no column 'uid' for the id; it has prompt, answer: name the one that holds it in env.columns.id",
+            "there is no column 'uid' for the id; it has prompt, answer. Set env.columns.id to the right column",
         ),
         ([1, 2], {}, "found list; a row is an object with named fields"),
-        (GOOD | {"prompt": " "}, {}, "the prompt is ' '; give text that asks something"),
-        (GOOD | {"prompt": 3}, {}, "the prompt is 3; give text that asks something"),
+        (GOOD | {"prompt": " "}, {}, "the prompt is ' '; give a text that is not empty"),
+        (GOOD | {"prompt": 3}, {}, "the prompt is 3; give a text that is not empty"),
         (
             GOOD | {"prompt": [*CHAT, {"role": "assistant", "content": "1"}]},
             {},
-            "the prompt is a chat of system, user, assistant; give one message of the user's, at most with one of the "
-            "system's before it",
+            "the prompt is a chat of system, user, assistant; give one user message, optionally "
+            "after one system message",
         ),
         (
             GOOD | {"answer": None},
             {},
-            "the answer is None; give text or a number, or judge by a reward of your own and set env.verifier to "
-            '"none"',
+            'the answer is None; give text or a number, or use your own reward and set env.verifier to "none"',
         ),
         (
             GOOD,
             {"answer_after": "####"},
-            "nothing stands after '####' in the answer '1'; mend the row, or env.answer_after",
+            "there is no text after '####' in the answer '1'; fix the row, or env.answer_after",
         ),
         (
             GOOD | {"answer": "#### two"},
             {"verifier": "number", "answer_after": "####"},
-            "the answer 'two' is no number such as 1,200, -0.5 or 3/4, so that no response could be right; mend the "
-            "row, say in env.answer_after what stands before the number, or take another env.verifier",
+            "the answer 'two' is not a number such as 1,200, -0.5 or 3/4; fix the row, "
+            "set env.answer_after to the text before the number, or choose another env.verifier",
         ),
         (
             GOOD | {"part": "both"},
@@ -90,25 +89,25 @@ def test_an_answer_of_too_many_digits_is_no_number(tmp_path: Path) -> None:
 def test_a_line_that_is_no_json_is_told_with_its_number(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "answer": "b"}\n\n{"prompt": \n', encoding="utf-8")
     assert read(str(tmp_path / "rows.jsonl")) == (
-        f"{tmp_path}/rows.jsonl:3: not JSON: Expecting value at column 12; mend the line, or fetch the file again"
+        f"{tmp_path}/rows.jsonl:3: not JSON: Expecting value at column 12; fix the line, or download the file again"
     )
 
 
 def test_files_that_are_empty_or_not_there(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("\n", encoding="utf-8")
     assert read(str(tmp_path / "rows.jsonl")) == (
-        f"{tmp_path}/rows.jsonl: the file has no rows; write one object for each task, or take it away"
+        f"{tmp_path}/rows.jsonl: the file has no rows; write one object per task, or remove it"
     )
     assert read(str(tmp_path / "nowhere.jsonl")) == (
         f"data_set: there are no rows at '{tmp_path}/nowhere.jsonl'; give a file, a folder or a pattern of .jsonl, "
-        ".json, .parquet files, as the publisher offers them"
+        ".json, .parquet files"
     )
 
 
 def test_two_rows_of_one_id_are_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [GOOD | {"id": 7}, GOOD | {"id": 8}, GOOD | {"id": 7, "prompt": "?"}])
     assert read(path, columns={"id": "id"}) == (
-        f"{path}:3: its id '7' is also that of {path}:1; give every row an id of its own, or leave env.columns.id out"
+        f"{path}:3: its id '7' is also that of {path}:1; give every row its own id, or remove env.columns.id"
     )
 
 
@@ -139,7 +138,7 @@ def test_what_json_cannot_say_is_left_out_by_name_or_refused(tmp_path: Path) -> 
     rows = [GOOD | {"when": datetime.date(2026, 1, 1), "share": float("nan")}]
     path = write_parquet(tmp_path / "train.parquet", rows)
     assert read(path) == (
-        f"{path}, row 1: the column 'when' holds date, which a task cannot keep; add it to env.leave_out, or store "
+        f"{path}, row 1: the column 'when' holds date, which a task cannot store; add it to env.leave_out, or use "
         "text and numbers"
     )
     [task] = DataSet(path=path, leave_out=["when"]).panel("train")

@@ -41,7 +41,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     with pytest.raises(ConfigError) as raised:
         Sokoban(num_train=3).panel("train")
     assert str(raised.value) == (
-        "the environment 'sokoban' needs a package that is not here; pip install 'groupwise[sokoban]'"
+        "the environment 'sokoban' needs a package that is not installed; pip install 'groupwise[sokoban]'"
     )
 
 

@@ -22,7 +22,7 @@ def test_its_absence_gives_one_sentence_with_the_extra(monkeypatch: pytest.Monke
     with pytest.raises(ConfigError) as raised:
         LAKE.vocabulary()
     assert str(raised.value) == (
-        "the environment 'textarena' needs a package that is not here; pip install 'groupwise[textarena]'"
+        "the environment 'textarena' needs a package that is not installed; pip install 'groupwise[textarena]'"
     )
 
 
@@ -115,7 +115,7 @@ class TestGames:
 
     def test_a_game_that_begins_alike_needs_seeds_that_differ(self) -> None:
         sizes: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 2}
-        with pytest.raises(ConfigError, match="panel is empty, too few instances exist"):
+        with pytest.raises(ConfigError, match="panel is empty because too few instances exist"):
             Textarena(id="Minesweeper-v0", **sizes).panel("train")
         part = Textarena(id="Minesweeper-v0", seeds_differ=True, **sizes)
         assert [len(part.panel(split)) for split in ("train", "validation", "test")] == [4, 2, 2]
@@ -125,7 +125,7 @@ class TestGames:
     def test_another_game_than_the_panels_is_refused(self) -> None:
         of = LAKE.panel("train")[0]
         task = Task.create(env="textarena", seed=of.seed + 1, payload=of.payload)
-        with pytest.raises(RecordError, match="its seed gives another game here than in the panel"):
+        with pytest.raises(RecordError, match="its seed gives another game than in the panel"):
             LAKE.open(task)
 
     @pytest.mark.parametrize(
@@ -134,13 +134,13 @@ class TestGames:
             ({"id": "FrozenLak-v0"}, "textarena: there is no game 'FrozenLak-v0'; did you mean 'FrozenLake-v0'"),
             (
                 {"id": "FrozenLake-v0", "kwargs": {"seize": 3}},
-                "textarena 'FrozenLake-v0': it cannot be made (TypeError: ",
+                "textarena 'FrozenLake-v0': it cannot be created (TypeError: ",
             ),
-            ({"id": "TicTacToe-v0"}, "textarena 'TicTacToe-v0': it does not begin with one player (AssertionError: "),
+            ({"id": "TicTacToe-v0"}, "textarena 'TicTacToe-v0': it does not start with one player (AssertionError: "),
             (
                 {"id": "QuantumTicTacToe-v0"},
-                "textarena 'QuantumTicTacToe-v0': it does not begin with one player (it keeps a TwoPlayerState); name "
-                "a game for one",
+                "textarena 'QuantumTicTacToe-v0': it does not start with one player (it keeps a TwoPlayerState); "
+                "choose a game for one player",
             ),
         ],
     )

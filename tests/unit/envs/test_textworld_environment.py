@@ -40,7 +40,7 @@ class TestWithoutThePackage:
         with pytest.raises(ConfigError) as raised:
             Textworld().panel("train")
         assert str(raised.value) == (
-            "the environment 'textworld' needs a package that is not here; pip install 'groupwise[textworld]'"
+            "the environment 'textworld' needs a package that is not installed; pip install 'groupwise[textworld]'"
         )
 
     @pytest.mark.usefixtures("a_version")

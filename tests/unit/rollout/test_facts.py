@@ -43,7 +43,7 @@ def test_workers_hand_facts_over_as_this_process_does() -> None:
     assert isinstance(first, Outcome)
     assert first.facts == NEAR
     assert isinstance(fault, Fault)
-    assert "Outcome.facts['reward'] has a name that is taken; call it something else" in fault.message
+    assert "Outcome.facts['reward'] has a reserved name; choose another name" in fault.message
 
 
 def test_a_step_holds_what_its_outcome_said_and_no_more(play: Callable[..., Any]) -> None:
@@ -63,5 +63,5 @@ def test_facts_under_a_name_that_is_taken_end_the_attempt_with_a_sentence(play: 
     (trajectory,) = play("reward")
     assert trajectory.stop is StopReason.ERROR
     assert trajectory.error is not None
-    assert "Outcome.facts['reward'] has a name that is taken; call it something else" in trajectory.error
+    assert "Outcome.facts['reward'] has a reserved name; choose another name" in trajectory.error
     assert [step.facts for step in trajectory.steps] == [{}]

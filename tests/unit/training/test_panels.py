@@ -65,8 +65,8 @@ def test_tasks_other_than_those_of_the_file_are_refused(tmp_path: Path, monkeypa
     assert refusal(config(path), tmp_path / "run", monkeypatch) == (
         f"{path}: the train panel changed: {len(before - after)} of its {len(before)} tasks are gone and "
         f"{len(after - before)} are new ({panel_hash(other.panel('train'))[:12]} is now "
-        f"{panel_hash(ENV.panel('train'))[:12]}); results on the two cannot be compared: go back to the fields and "
-        "data it was made with, or make the file again"
+        f"{panel_hash(ENV.panel('train'))[:12]}); results on the two are not comparable; restore the fields and "
+        "data that made it, or make the file again"
     )
 
 
@@ -82,7 +82,7 @@ def test_a_file_that_was_changed_by_hand_is_refused(tmp_path: Path, monkeypatch:
     PanelFile.of(ENV).write(path)
     path.write_text(path.read_text().replace("identity-test-", "identity-best-", 1))
     assert refusal(config(path), tmp_path / "run", monkeypatch) == (
-        f"{path}: its content is not what its seal says, so it was changed; make it again"
+        f"{path}: its content does not match its seal, so it was changed; make it again"
     )
 
 
@@ -90,6 +90,6 @@ def test_a_file_of_another_environment_is_refused(tmp_path: Path, monkeypatch: p
     path = tmp_path / "panel.json"
     PanelFile.of(Boxes()).write(path)
     assert refusal(config(path), tmp_path / "run", monkeypatch) == (
-        f"{path}: it holds the panels of the environment 'boxes', and this is 'identity'; give the panel file of this "
+        f"{path}: it has the panels of the environment 'boxes', not of 'identity'; give the panel file of this "
         "environment, or make one with `groupwise panel ENV --out FILE`"
     )

@@ -46,7 +46,7 @@ NAMES = (
 )
 """Kinds of receptacles and things in the released games."""
 GOAL_WORDS = "a and at clean cool examine find heat hot in it look on put some the them two under with"
-"""Words of the tasks beside those kinds."""
+"""Other words of the tasks."""
 SENTENCES = (
     "You are in the middle of a room. Looking quickly around you, you see a, and a. Your task is to:",
     "You arrive at. The is open. In it, you see nothing. The is closed. On the, you see. You open the. You close the.",
@@ -60,34 +60,34 @@ SENTENCES = (
 
 
 class Alfworld(Part, slot="env"):
-    """ALFWorld's text games (Shridhar et al. 2021, arXiv:2010.03768), from the files that `alfworld-download` brings.
+    """ALFWorld's text games (Shridhar et al. 2021, arXiv:2010.03768), from the files that `alfworld-download` gets.
 
-    The official splits are the panels: train (3,553 games), valid_seen as validation (140), valid_unseen as test (134).
-    A task's identity contains a digest of its game file. Success ends the attempt with `success_reward`, 10 as in the
-    published recipes; every other step gets 0. A command that is not possible gets "Nothing happens." and is refused.
+    The official splits are the task sets: train (3,553 games), valid_seen as validation (140), valid_unseen as test
+    (134). A task's identity contains a digest of its game file. Success ends the rollout with `success_reward`, 10 as
+    in the published methods; every other step gets 0. An impossible command is invalid and gets "Nothing happens."
 
-    Choices: the rules and sentences of the files are played by an interpreter of our own, which says letter by letter
-    what the stock one says and is several hundred times as fast; a fork is a copy. `help` is understood but not listed,
-    as in the published prompts. The expert follows the file's walkthrough, and off it a shortest way that is left; some
-    games leave none (a roll of paper towels that was taken fits nowhere), and then it has nothing to say.
+    Choices: groupwise interprets the rules and sentences of the files itself. The texts are equal to the stock
+    interpreter's, letter by letter, several hundred times faster. A fork is a copy. `help` works but is not listed, as
+    in the published prompts. The expert follows the file's walkthrough; after another action it takes a shortest way.
+    Some games leave no way (a roll of paper towels that was taken fits nowhere); then it has no action.
 
-    `state_key` is by default the visible situation: the receptacles here, whether they are open, what is seen there,
-    what is carried. `key = "observation"` takes what the game said last, as GiGPO's release does, where equal texts may
-    hide different situations ("Nothing happens." is one state wherever it is said).
+    `state_key` is by default what is visible: the receptacles here, whether they are open, their content, what is
+    carried. `key = "observation"` is the last text of the game, as in GiGPO's release. Then different situations can
+    have the same key: "Nothing happens." is one state everywhere.
     """
 
     path: PathText = ""
     """Folder of the games, the one with train, valid_seen and valid_unseen or its parent; empty = ALFWORLD_DATA."""
     task_types: Annotated[tuple[TaskType, ...], Field(min_length=1), DISTINCT] = get_args(TaskType)
-    """The types of task that are played."""
+    """The task types to use."""
     max_steps: Annotated[int, Field(ge=1)] = 50
-    """Steps before an attempt is truncated; walkthroughs have 3 to 10."""
+    """Steps before a rollout is truncated; walkthroughs have 3 to 10."""
     success_reward: float = 10.0
     """Reward of the step that solves the task; every other step gets 0."""
     key: Literal["situation", "observation"] = "situation"
     """What makes two steps comparable."""
     goal_in_text: bool = False
-    """Whether the first text is the game's whole introduction, with the task; for prompts that do not say the goal."""
+    """Whether the first text is the whole introduction with the task; for prompts without the goal."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         check_split(split)
@@ -108,14 +108,14 @@ class Alfworld(Part, slot="env"):
 
 
 class AlfworldEnvironment(SteppedEnvironment):
-    """One attempt at a game."""
+    """One rollout of a game."""
 
     def __init__(self, task: Task, part: Alfworld) -> None:
         super().__init__(task, part.max_steps)
         game = open_game(find_games_folder(part.path), task.payload["game"], task.payload["sha256"])
         self._part, self._state = part, GameState(game)
         self._followed: int | None = 0
-        """How many commands of the walkthrough were carried out; None = the attempt has strayed from it."""
+        """Commands of the walkthrough that were carried out; None = the rollout left it."""
         introduction = self._state.introduce()
         self._progress.observation = self._observe(
             f"{WELCOME}\n\n{introduction}\n\nYour task is to: {game.task}" if part.goal_in_text else introduction
@@ -159,7 +159,7 @@ class AlfworldEnvironment(SteppedEnvironment):
         )
 
 
-# ALFWorld's game files: where they are, which there are, and the panels they make.
+# ALFWorld's game files: where they are, which there are, and the task sets they make.
 
 ENV = "alfworld"
 VARIABLE = "ALFWORLD_DATA"
@@ -169,15 +169,15 @@ FILE = "game.tw-pddl"
 UNSUPPORTED = ("movable", "Sliced")
 """Games whose folder has such a name are left out, as ALFWorld leaves them out."""
 KEPT_GAMES = 512
-"""Games that stay read: the attempts of a group, and of the next epoch, open them again."""
+"""Games to cache: the rollouts of a group, and of the next epoch, open them again."""
 FOLDER_HINT = f"; set `path`, or {VARIABLE}, to the folder that `alfworld-download` filled"
 
 
 def find_games_folder(path: str) -> Path:
-    """The folder with ALFWorld's splits in it, from a field, or from the environment variable where that is empty."""
+    """The folder with ALFWorld's splits: `path`, or the environment variable if it is empty."""
     wanted = path or os.environ.get(VARIABLE, "")
     if not wanted:
-        raise ConfigError(f"alfworld: no folder of games is named{FOLDER_HINT}")
+        raise ConfigError(f"alfworld: no folder of games is set{FOLDER_HINT}")
     root = Path(os.path.expandvars(wanted)).expanduser()
     for folder in (root, root / "json_2.1.1"):
         if any((folder / split).is_dir() for split in FOLDERS.values()):
@@ -188,10 +188,7 @@ def find_games_folder(path: str) -> Path:
 
 @cache
 def build_panel(folder: Path, split: str, task_types: tuple[str, ...]) -> tuple[Task, ...]:
-    """The games of a split, task types in turn, so that any beginning of it is balanced.
-
-    A task's identity contains its folder and a digest of its file. Only the split that is asked for is read.
-    """
+    """The games of a split, task types in turn, so its first tasks are balanced. Only this split is read."""
     root = folder / FOLDERS[split]
     by_type: dict[str, list[Task]] = {name: [] for name in task_types}
     for file in sorted(root.glob(f"*/*/{FILE}")):
@@ -218,7 +215,9 @@ def open_game(folder: Path, name: str, sha256: str) -> Game:
     except OSError as error:
         raise RecordError(f"{str(file)!r}: the task's game cannot be read ({error.strerror}){FOLDER_HINT}") from None
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise RecordError(f"{str(file)!r}: not the file that the task was made from; make the panel from these games")
+        raise RecordError(
+            f"{str(file)!r}: not the file that the task was made from; make the panel again from these games"
+        )
     return read_game(content, repr(str(file)))
 
 
@@ -228,11 +227,11 @@ def open_game(folder: Path, name: str, sha256: str) -> Game:
 # plan wins. Like the walkthrough, the expert knows where everything is.
 
 MAX_PLANS = 400
-"""Plans that are compared; homes with many drawers and many things of a kind have more."""
+"""Plans to compare at most; homes with many drawers and many equal things have more."""
 
 
 class _Errand(NamedTuple):
-    """Things to fetch, and the receptacle to put them in or, with a lamp, the one where it stands."""
+    """Things to fetch, and the receptacle for them; with a lamp, the receptacle of the lamp."""
 
     things: tuple[int, ...]
     place: int
@@ -240,7 +239,7 @@ class _Errand(NamedTuple):
 
 
 class _NoWayError(Exception):
-    """A plan cannot be carried out: what is in hand fits nowhere, or there is no place to treat a thing."""
+    """The plan is impossible: the thing in hand fits nowhere, or cannot be treated."""
 
 
 def find_shortest_plan(state: GameState) -> list[str]:
@@ -300,7 +299,7 @@ class _Walk:
             self._do(f"open {self._game.places[place]}")
 
     def fetch(self, thing: int) -> None:
-        """Take a thing; what is carried is put down first."""
+        """Take a thing; first put down the carried one."""
         if self._now.held == thing:
             return
         if self._now.held != NOWHERE:

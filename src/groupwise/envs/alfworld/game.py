@@ -1,9 +1,8 @@
-"""The state of an ALFWorld game: the commands that are possible now, what they do, and what the game then says.
+"""The state of an ALFWorld game: its possible commands, their effects and their texts.
 
-The rules and sentences are those of the game files (their `pddl_domain` and `grammar`), written out in Python: the
-stock interpreter translates the rules anew for each game and lists all facts for each possible command. A test compares
-transcripts letter by letter. Its oddities are kept: `look` in the middle of the room sees nothing, only a thing in hand
-can be examined, one behind a closed door may be used or sliced, one that lies in two receptacles can be taken twice.
+This is the game files' `pddl_domain` and `grammar` in Python, because the stock interpreter is slow. A test compares
+transcripts letter by letter. Oddities are kept: `look` in the middle of the room sees nothing, only a thing in hand can
+be examined, one behind a closed door may be used or sliced, one that lies in two receptacles can be taken twice.
 """
 
 from __future__ import annotations
@@ -248,8 +247,7 @@ def _join_names(names: Iterable[str]) -> str:
 # An ALFWorld game file, read: what is where, what can be done with it, and what the task asks for.
 #
 # All games of ALFWorld's release share one set of rules and one set of sentences; they differ in the home and the task.
-# A file whose rules or sentences are others is refused, because the game would not be the one that results are known
-# for.
+# A file with other rules or sentences is rejected, because its results are not comparable with published ones.
 
 RULES_DIGEST = "095330b41d6659e74c6797f4a914b07923707bc33fa33984f278c9cb98edec5b"
 """Of the rules (`pddl_domain`) in the games of ALFWorld 0.4, blanks aside."""
@@ -265,7 +263,7 @@ Facts = Mapping[str, Sequence[tuple[str, ...]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WinCondition:
-    """When a game is won: things of a kind in one receptacle of a kind, or one held beside a lamp that was used."""
+    """When a game is won: things of a kind are in one receptacle of a kind, or one is held beside a used lamp."""
 
     thing: str = ""
     """Kind of the thing."""
@@ -276,7 +274,7 @@ class WinCondition:
     num_needed: int = 1
     """How many of the thing the target must hold."""
     is_seen_by_lamp: bool = False
-    """Whether the thing is to be held beside a used lamp, and not put anywhere."""
+    """Whether the thing must be held beside a used lamp instead."""
 
 
 WIN_CONDITIONS: Mapping[str, WinCondition] = {
@@ -290,7 +288,7 @@ WIN_CONDITIONS: Mapping[str, WinCondition] = {
     "objecttype ot, toggleable ot, istoggled ot, receptacleatlocation r l, atlocation a l, inreceptacle ot r, "
     "objecttype o, holds a o": WinCondition(is_seen_by_lamp=True),
 }
-"""What a game file says of its goal, kinds and quantifiers aside, and what it means."""
+"""The goals in game files, without kinds and quantifiers, and their meaning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,14 +342,14 @@ def read_game(content: bytes, where: str) -> Game:
         raise RecordError(f"{where}: not a game file, it lacks {', '.join(missing)}{DOWNLOAD_HINT}")
     task = TASK.search(fields["grammar"])
     if _digest_text(fields["pddl_domain"]) != RULES_DIGEST or task is None:
-        raise RecordError(f"{where}: the game has other rules than those of ALFWorld 0.4{DOWNLOAD_HINT}")
+        raise RecordError(f"{where}: the rules of the game are not those of ALFWorld 0.4{DOWNLOAD_HINT}")
     if _digest_text(TASK.sub("", fields["grammar"])) != SENTENCES_DIGEST:
-        raise RecordError(f"{where}: the game has other sentences than those of ALFWorld 0.4{DOWNLOAD_HINT}")
+        raise RecordError(f"{where}: the sentences of the game are not those of ALFWorld 0.4{DOWNLOAD_HINT}")
     facts, goal = _read_problem(fields["pddl_problem"], where)
     try:
         return _make_game(facts, task=task[1], goal=goal, walkthrough=tuple(map(str, fields["walkthrough"] or ())))
     except (KeyError, ValueError, IndexError) as error:
-        raise RecordError(f"{where}: its facts do not fit together ({error!r}){DOWNLOAD_HINT}") from None
+        raise RecordError(f"{where}: its facts contradict each other ({error!r}){DOWNLOAD_HINT}") from None
 
 
 def _digest_text(text: str) -> str:
@@ -370,7 +368,7 @@ def _read_problem(problem: str, where: str) -> tuple[Facts, WinCondition]:
     kinds = {(name, of): _strip_type(rest[0]) for name, of, *rest in asked if name in ("objecttype", "receptacletype")}
     shape = ", ".join(" ".join(words[:2] if words[0].endswith("type") else words) for words in asked)
     if shape not in WIN_CONDITIONS:
-        raise RecordError(f"{where}: found the goal {shape!r}, which is none of ALFWorld's six{DOWNLOAD_HINT}")
+        raise RecordError(f"{where}: the goal {shape!r} is not one of ALFWorld's six{DOWNLOAD_HINT}")
     thing = kinds.get(("objecttype", "o")) or kinds["objecttype", "o1"]
     target = kinds.get(("receptacletype", "r")) or kinds["objecttype", "ot"]
     return facts, replace(WIN_CONDITIONS[shape], thing=thing, target=target)

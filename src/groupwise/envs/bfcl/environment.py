@@ -46,31 +46,30 @@ FunctionDetail = Literal["names", "signatures", "documents"]
 
 
 class Bfcl(Part, slot="env"):
-    """The multi-turn tasks of the Berkeley Function Calling Leaderboard (Patil et al. 2025, ICML), without a model.
+    """The multi-turn tasks of the Berkeley Function Calling Leaderboard (Patil et al. 2025, ICML), without a user
+    model.
 
-    An action is a call, `cd(folder='temp')`, or a list of calls, `[cd(folder='temp'), ls()]`; the results are shown,
-    one a line. `[]` ends the turn: it is checked with the package's own state and response checks, and the user says
-    the next request. A task is a success if every turn passes. A fork is a deep copy of the services. The expert says
-    the answers that come with the task, call by call; reading something beside them does no harm, but once something
-    else was changed it has nothing to say.
+    An action is a call, `cd(folder='temp')`, or a list of calls, `[cd(folder='temp'), ls()]`. The results are shown,
+    one per line. `[]` ends the turn: the package's own state and response checks run, and the user makes the next
+    request. A task is a success if every turn passes. A fork is a deep copy of the services. The expert gives the
+    stored answers, call by call. Extra reading calls do not disturb it; after any other change it has no action.
 
-    Choices: a turn that fails ends the attempt, since the whole has failed. A response that is not a call is
-    refused; in BFCL's own loop it ends the turn (`text_ends_turn`). So is a call of an unknown function, or with
-    arguments that do not fit. Arguments are plain values: nothing that the policy writes is evaluated. Tasks of the
-    same number tell one story in all four categories, so the number decides the split. The `state_key` is the turn,
-    the state of the services and the results that were seen, in any order. Facts name the arguments of calls by the
-    function's parameters, however they were written.
+    Choices: a failed turn ends the rollout. A response that is not a call is invalid; in BFCL's own loop it ends the
+    turn (`text_ends_turn`). A call of an unknown function, or with wrong arguments, is invalid too. Arguments are plain
+    values; nothing that the policy writes is evaluated. Tasks with the same number tell one story in all four
+    categories, so the number decides the split. The `state_key` is the turn, the state of the services and the results
+    seen, in any order. The step info names arguments by the function's parameters.
     """
 
     writes: ClassVar[frozenset[str]] = frozenset(
         {"calls", "num_calls", "gold_calls", "checks", "turn", "num_turns", "turns_passed"}
     )
     categories: Annotated[tuple[Category, ...], Field(min_length=1)] = ("base",)
-    """Which of BFCL's four sets: plain; a function or a value that comes late; very long results."""
+    """Which of BFCL's four categories: plain; a function or a value that comes late; very long results."""
     functions: FunctionDetail = "signatures"
     """What the goal says of the functions: names, parameters with their defaults, or the package's whole documents."""
     repeat_request: bool = True
-    """Whether each text begins with the present request, so that it stays in sight of a short memory."""
+    """Whether each text begins with the current request, so that a short history still shows it."""
     result_characters: Annotated[int, Field(ge=1)] = 20_000
     """Characters of a result that are shown; the checks see all of it."""
     text_ends_turn: bool = False
@@ -83,7 +82,7 @@ class Bfcl(Part, slot="env"):
     turn_reward: float = 0.0
     """Reward of a step that ends a turn which passes."""
     max_steps: Annotated[int, Field(ge=1)] = 40
-    """Steps before an attempt is truncated; the answers take one a call and one a turn."""
+    """Steps before a rollout is truncated; the stored answers need one per call and one per turn."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         return choose_split(_build_panels(self.categories), split)
@@ -93,8 +92,8 @@ class Bfcl(Part, slot="env"):
         conversation = read_conversations(task.payload["category"]).get(task.payload["task"])
         if conversation is None or conversation.digest != task.payload["content"]:
             raise RecordError(
-                f"task {task.id} is {task.payload['task']} of another bfcl-eval than the installed one; install the "
-                "one that its panel was made with, or make the panel anew"
+                f"task {task.id} is {task.payload['task']} of another bfcl-eval version; install the version of "
+                "its panel, or make the panel again"
             )
         return BfclEnvironment(task, self, conversation)
 
@@ -108,7 +107,7 @@ class Bfcl(Part, slot="env"):
 
 
 class BfclEnvironment(SteppedEnvironment):
-    """One attempt at a task."""
+    """One rollout of a task."""
 
     def __init__(self, task: Task, part: Bfcl, conversation: Conversation) -> None:
         super().__init__(task, part.max_steps)
@@ -184,7 +183,7 @@ class BfclEnvironment(SteppedEnvironment):
         return result
 
     def _is_on_the_way(self) -> bool:
-        """Whether the services are where the answers lead to."""
+        """Whether the services are in the state after the stored answers so far."""
         return self._digest == self._truth[self._turn].digests[self._followed]
 
     def _end_turn(self) -> Outcome:

@@ -1,4 +1,4 @@
-"""BFCL's simulated services in one attempt's hands: calls, copies, fingerprints, and the state its answers lead to."""
+"""BFCL's simulated services in one rollout's hands: calls, copies, fingerprints, and the state its answers lead to."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ COSTLY = ("exponent", "precision", "decimal_places")
 MAX_COSTLY_VALUE = 1_000
 """What they may be at most."""
 MAX_OBJECTS = 20_000
-"""Files and folders, each counted as often as a way leads to it: copies of folders that hold each other multiply."""
+"""Files and folders, counted once per path: copies of nested folders multiply."""
 PASSING = ("_last_modified", "_api_description")
-"""What a service keeps and no function shows: the time of day, and words about itself."""
+"""Attributes that no function shows: the time, and a description."""
 
 LEAVES = frozenset((str, int, float, bool, type(None)))
 """Kinds of values that most of a state is made of, and that are written as they are."""
 
 
 class Result(NamedTuple):
-    """What came of a call: the text, and whether there is such a function with such arguments."""
+    """The text of a call's result, and whether the function exists and takes these arguments."""
 
     text: str
     fits: bool
 
 
 class Services:
-    """The services of one attempt.
+    """The services of one rollout.
 
-    A call is carried out as the package's own executor does it, and its result has the same text. That one finds the
-    services by name in a module that all attempts share, and evaluates what the policy wrote; this one does neither.
+    A call has the same result text as in the package's own executor. That one shares services between rollouts in a
+    module, and evaluates what the policy wrote; this one does neither.
     """
 
     def __init__(self, conversation: Conversation) -> None:
@@ -99,9 +99,7 @@ class Services:
         try:
             written = _write_state(self.instances, (), count())
         except RecursionError:
-            raise EnvironmentFault(
-                "bfcl: the services hold folders within folders beyond all bounds; end the attempt"
-            ) from None
+            raise EnvironmentFault("bfcl: the services have too many nested folders; the rollout ends") from None
         return sha256(written.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
@@ -119,7 +117,7 @@ class AnsweredTurn:
 
 @lru_cache(maxsize=256)
 def play_answers(category: Category, id: str) -> tuple[AnsweredTurn, ...]:
-    """A task, played as its answers say."""
+    """A task with its stored answers carried out."""
     conversation = read_conversations(category)[id]
     services, turns = Services(conversation), []
     for answers in conversation.answers:
@@ -148,7 +146,7 @@ def _load_class(name: str) -> Any:
 
 @cache
 def _find_owners(classes: tuple[str, ...]) -> dict[str, str]:
-    """The service of each function; where two have one of the same name, the later service's counts."""
+    """The service of each function; if two have the same function, the later one."""
     return {
         method: name
         for name in classes
@@ -184,7 +182,7 @@ def _restore_precision() -> Iterator[None]:
 
 
 def _write_state(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> str:
-    """A value as text that is equal for equal values, whatever order and objects they are made of."""
+    """A value as text; equal values give equal text, in any order of entries and with any objects."""
     kind = type(value)
     if kind in LEAVES:
         return repr(value)
@@ -207,7 +205,7 @@ def _write_state(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> 
             return "^"
         if next(counted) == MAX_OBJECTS:
             raise EnvironmentFault(
-                f"bfcl: the services hold more than {MAX_OBJECTS} files and folders; end the attempt"
+                f"bfcl: the services have more than {MAX_OBJECTS} files and folders; the rollout ends"
             )
         kept = {key: entry for key, entry in vars(value).items() if key not in PASSING}
         return f"{kind.__name__}{_write_state(kept, (*above, id(value)), counted)}"
@@ -223,7 +221,7 @@ MAX_CALLS = 100
 MAX_DEPTH = 20
 """Levels that the values of an argument may nest."""
 MAX_BITS = 4096
-"""Of a whole number that is an argument, or in one."""
+"""Bits of an integer in an argument."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,7 +258,7 @@ def read_calls(text: str) -> tuple[Call, ...] | None:
 
 
 def _is_bounded(values: Iterable[Any]) -> bool:
-    """Whether values are such as a service's function takes; level by level, so that depth costs no stack."""
+    """Whether values are small enough for a service; level by level, so that nesting needs no stack."""
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
         for value in values:
@@ -374,7 +372,7 @@ def read_conversations(category: Category) -> dict[str, Conversation]:
 
 @cache
 def find_package_folder() -> Path:
-    """Where the package is; its absence gives one sentence with what to install."""
+    """The folder of the package; an error that says what to install if it is missing."""
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations or find_spec("mpmath") is None:
         raise report_missing_package(ENV, then="pip install --no-deps bfcl-eval")

@@ -1,4 +1,4 @@
-"""A text home in ALFWorld's protocol: six families of chores among receptacles and things, in pure Python."""
+"""A text home in ALFWorld's protocol: six task categories, in pure Python."""
 
 from __future__ import annotations
 
@@ -34,37 +34,36 @@ SENTENCES = (
     "You close the. You pick up the from the. You move to the. You using the. You turn on the. This is a clean hot",
     "In the room, you are facing the. You carry nothing. Nothing happens. with examine look inventory use take go to",
 )
-"""Every word of the sentences and commands, names aside."""
+"""Every word of the sentences and commands, except names."""
 
 
 class Household(Part, slot="env", self_contained=True):
     """Chores in a text home: find things, clean, heat or cool them, put them where they belong.
 
-    The commands, sentences and six task families are ALFWorld's (Shridhar et al. 2021, arXiv:2010.03768): pick and
-    place, pick two, clean, heat, or cool then place, and look at a thing under the desklamp. A command that is not
-    possible gets "Nothing happens." and is refused. Success ends the attempt with `success_reward`.
+    The commands, sentences and six task categories are ALFWorld's (Shridhar et al. 2021, arXiv:2010.03768): pick and
+    place, pick two, clean, heat, or cool then place, and look at a thing under the desklamp. An impossible command is
+    invalid and gets "Nothing happens." Success ends the rollout with `success_reward`.
 
-    Choices: the homes are small and the sentences short, so that a tiny model learns in minutes; the list of
-    receptacles and the answer to `open` have fewer words than ALFWorld's. `look` tells what is at hand, where
-    ALFWorld's says "nothing". What the agent carries is said in each observation that does not say it anyway
-    (`show_carried`). A command counts only as it is listed, letter by letter.
+    Choices: homes are small and sentences short, so a tiny model learns in minutes. The list of receptacles and the
+    answer to `open` have fewer words than ALFWorld's. `look` lists what is here; ALFWorld's says "nothing". Each
+    observation also says what the agent carries (`show_carried`). A command must be written exactly as listed.
 
-    `state_key` is the visible situation as canonical text: the place, whether it is open, what is seen there (with
-    its condition), whether the lamp shines, what is carried. It leaves out how the agent came here, so arriving at an
-    open drawer and opening it give one key, and a command at which nothing happened keeps the key. What lies elsewhere
-    is not in it: the agent cannot see it, and telling steps apart by what came before is what history levels are for.
+    `state_key` is the visible situation as canonical text: the place, whether it is open, the things there and their
+    condition, whether the lamp is on, what is carried. It does not depend on the way here: arriving at an open drawer
+    and opening it give one key, and an invalid command keeps the key. It leaves out what lies elsewhere, because the
+    agent cannot see it; history levels tell such steps apart.
     """
 
     families: Annotated[tuple[FamilyName, ...], Field(min_length=1), DISTINCT] = get_args(FamilyName)
-    """The task families that are played."""
+    """The task categories to use."""
     rooms: Annotated[tuple[RoomName, ...], Field(min_length=1), DISTINCT] = get_args(RoomName)
-    """The rooms that homes are drawn from; fewer rooms, fewer words to learn."""
+    """The rooms to draw homes from; fewer rooms have fewer words to learn."""
     num_receptacles: Annotated[int, Field(ge=3, le=MAX_NUMBER)] = 6
     """Receptacles in a home."""
     num_objects: Annotated[int, Field(ge=2, le=MAX_NUMBER)] = 5
-    """Things in a home, the desklamp aside."""
+    """Things in a home, without the desklamp."""
     max_steps: Annotated[int, Field(ge=1)] = 20
-    """Steps before an attempt is truncated; the expert needs 11 at most."""
+    """Steps before a rollout is truncated; the expert needs 11 at most."""
     success_reward: float = 1.0
     """Reward of the step that solves the task; every other step gets 0."""
     show_carried: bool = True
@@ -77,9 +76,7 @@ class Household(Part, slot="env", self_contained=True):
         for family in self.families:
             if not set(FAMILIES[family].rooms) & set(self.rooms):
                 needed = " or ".join(FAMILIES[family].rooms)
-                raise ValueError(
-                    f"the family {family!r} is played in a {needed}; add that room, or leave the family out"
-                )
+                raise ValueError(f"the family {family!r} needs a {needed}; add that room, or remove the family")
         return self
 
     def panel(self, split: str) -> tuple[Task, ...]:
@@ -103,7 +100,7 @@ class Household(Part, slot="env", self_contained=True):
 
 
 class HouseholdEnvironment(SteppedEnvironment):
-    """One attempt at a chore."""
+    """One rollout of a chore."""
 
     def __init__(self, task: Task, part: Household) -> None:
         super().__init__(task, part.max_steps)
@@ -111,7 +108,7 @@ class HouseholdEnvironment(SteppedEnvironment):
         self._goal = FAMILIES[self._home.family].goal.format(thing=self._home.thing, target=self._home.target)
         self._state = HomeState(self._home)
         self._refusal: Observation | None = None
-        """What is shown after a command that is not possible; the same until one is."""
+        """The observation after an invalid command; the same until a valid one."""
         self._possible = self._state.list_commands()
         self._progress.observation = self._observe(self._state.tell_room())
 
@@ -199,7 +196,7 @@ class _Walk:
             self._opened.add(place)
 
     def fetch(self, thing: int) -> None:
-        """Take a thing; what is carried is put down where the thing lies, which must be open anyway."""
+        """Take a thing; the carried one is put down at the same place, which is open then."""
         if self._held == thing:
             return
         place = self._where[thing]

@@ -1,4 +1,4 @@
-"""The state of a home in the middle of an attempt: which commands are possible, what they do, and what is seen."""
+"""The state of a home during a rollout: the possible commands, their effects, what is visible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TREATED = {"clean": CLEAN, "heat": HOT, "cool": COOL}
 
 
 class HomeAction(NamedTuple):
-    """What a possible command means: what to do, with which thing, at which place; NOWHERE where there is none."""
+    """A possible command: what to do, with which thing, at which place; NOWHERE = none."""
 
     verb: str
     thing: int = NOWHERE
@@ -136,7 +136,7 @@ class HomeState:
         return f"In the room, you see {_join_names(self._home.places)}."
 
     def tell_carried(self) -> str:
-        """The sentence about the thing in the agent's hand; empty where it carries nothing."""
+        """The sentence about the carried thing; empty if there is none."""
         return "" if self.held == NOWHERE else f"You carry a {self._with_condition(self.held)}."
 
     def make_key(self) -> str:
@@ -192,7 +192,7 @@ def _join_names(names: list[str] | tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoomKind:
-    """A kind of room: which receptacles may stand in it, each as often as it may, and which things lie about."""
+    """A kind of room: the receptacles that may be in it, each as often as listed, and the things."""
 
     receptacles: tuple[str, ...]
     things: tuple[str, ...]
@@ -249,7 +249,7 @@ class Home:
     family: str
     thing: str
     target: str
-    """The kind of receptacle it belongs in; "desklamp" where it is to be looked at."""
+    """The kind of receptacle for the thing; "desklamp" if it must be looked at."""
     places: tuple[str, ...]
     place_kinds: tuple[str, ...]
     things: tuple[str, ...]
@@ -278,21 +278,19 @@ class Home:
                 lamp=places.index(payload["lamp"]) if payload.get("lamp") else NOWHERE,
             )
         except (KeyError, ValueError) as error:
-            raise RecordError(
-                f"task {task.id}: its payload is not a home: {error}; take tasks from the panel"
-            ) from None
+            raise RecordError(f"task {task.id}: its payload is not a home: {error}; use tasks of the panel") from None
 
 
-# The six task families of the household: what they ask for, when they are solved, and how instances are drawn.
+# The six task categories of the household: what they ask for, when they are solved, and how instances are drawn.
 
 ENV = "household"
 SIZES = PanelSizes(train=2400, validation=240, test=480)
-"""Tasks in each panel, over all families."""
+"""Tasks in each task set, over all categories."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Family:
-    """A task family: the sentence that states it, and what an instance of it must contain."""
+    """A task category: the sentence that states it, and what an instance of it must contain."""
 
     goal: str
     rooms: tuple[str, ...]
@@ -320,15 +318,15 @@ FAMILIES: Mapping[str, Family] = {
 def build_household_panels(
     families: tuple[str, ...], rooms: tuple[str, ...], num_receptacles: int, num_objects: int
 ) -> Panels:
-    """The panels for some families, rooms and a size of home."""
-    # Rounded up: a number of families that does not divide the size must not make the panel smaller.
+    """The task sets for some categories, rooms and a size of home."""
+    # Rounded up, so that the task set is not smaller if the number of categories does not divide its size.
     sizes = PanelSizes(*(-(-size // len(families)) for size in SIZES))
     size_of_home = num_receptacles, num_objects
     return interleave([draw_panels(ENV, draw, family, rooms, *size_of_home, sizes=sizes) for family in families])
 
 
 def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects: int, index: int) -> Proposal:
-    """The instance of a family that belongs to an index."""
+    """The instance of a category with an index."""
     rules = FAMILIES[family]
     draws = Draws(ENV, family, num_receptacles, num_objects, index)
     room = ROOMS[draws.pick([room for room in rules.rooms if room in rooms])]
@@ -366,7 +364,7 @@ def _number_names(kinds: Sequence[str]) -> list[str]:
 
 
 def _list_starts(name: str, thing: str, target: str, places: Sequence[str]) -> list[str]:
-    """Where a thing may be at the start: nothing of the kind that is asked for lies in a target already."""
+    """Where a thing may be at the start: things of the wanted kind are not in a target yet."""
     if not name.startswith(f"{thing} "):
         return list(places)
     return [place for place in places if not place.startswith(f"{target} ")]

@@ -1,1 +1,1 @@
-"""What environments are built with: panels, words, draws, progress, questions, answers, search, optional packages."""
+"""Building blocks of environments: task sets, words, draws, questions, search, optional packages."""

@@ -1,4 +1,4 @@
-"""A question with a verifier: one response, one verdict, and the attempt is over."""
+"""A question with a verifier: one response, one result, and the rollout is over."""
 
 from __future__ import annotations
 
@@ -18,40 +18,37 @@ from groupwise.envs.verifier.verifier import Verdict
 
 NO_ANSWER = "That is not an answer."
 SENTENCES = f"Right. Wrong. {NO_ANSWER}"
-"""What is shown after a response."""
+"""The texts after a response."""
 WITHOUT_VERDICT = "Answered."
-"""What is shown where nobody here judges."""
+"""The text after a response that only the rewards of the run judge."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What an attempt at a question needs to know."""
+    """A question, its stored answer and its verifier."""
 
     text: str
     stored: str | None
-    """The answer that came with it; None where there is none."""
+    """The stored answer; None = there is none."""
     form: Form
     judge: Callable[[str], Verdict] | None
-    """The verifier; None = whoever asks pays by rewards of their own, and any response is an answer."""
+    """The verifier; None = only the rewards of the run judge, and any response is an answer."""
     solved_at: float = 1.0
-    """Score from which the question counts as solved."""
+    """The smallest score that counts as solved."""
     allow_partial: bool = True
-    """Whether a score below that is rewarded too."""
+    """Whether a lower score is rewarded too."""
     match_words: bool = False
-    """Whether an answer with the stored one's words counts as the stored one."""
+    """Whether an answer with the words of the stored one counts as the stored one."""
 
 
 def open_question(task: Task, question: Question, *, max_steps: int) -> QuestionEnvironment:
-    """An environment for an attempt; it has an expert where an answer is stored."""
+    """An environment for a rollout; it has an expert if an answer is stored."""
     kind = QuestionEnvironment if question.stored is None else AnsweredQuestionEnvironment
     return kind(task, question, max_steps)
 
 
 class QuestionEnvironment(SteppedEnvironment):
-    """One attempt at a question.
-
-    A verdict that did not come is a reward of 0, a failure, and a `note` that says why.
-    """
+    """One rollout of a question. Without a result it is a failure with reward 0, and its `note` says why."""
 
     def __init__(self, task: Task, question: Question, max_steps: int) -> None:
         super().__init__(task, max_steps)
@@ -79,7 +76,7 @@ class QuestionEnvironment(SteppedEnvironment):
 
 
 class AnsweredQuestionEnvironment(QuestionEnvironment):
-    """One attempt at a question whose answer is stored: the expert says it."""
+    """One rollout of a question whose answer is stored: the expert says it."""
 
     def expert(self) -> str | None:
         stored = self._question.stored
@@ -89,7 +86,7 @@ class AnsweredQuestionEnvironment(QuestionEnvironment):
 # Answers in a response: the form that is asked for, how it is read, compared, and how an expert would say it.
 
 Form = Literal["whole", "last_line", "last_number", "tags", "boxed"]
-"""Where a response says its answer: all of it, its last line or number, between answer tags, or in a LaTeX box."""
+"""Where a response has its answer: all of it, its last line or number, between answer tags, or in a LaTeX box."""
 ASKED: dict[Form, str] = {
     "whole": "Answer with the final answer alone.",
     "last_line": "Write the final answer alone on the last line.",
@@ -112,7 +109,7 @@ _WRITTEN_NUMBER = re.compile(r"([-+]?)\s?\$?\s?(\d[\d,]*(?:\.\d+)?|\.\d+)\s?(?:/
 
 
 def read_answer(response: str, form: Form) -> str:
-    """The answer in a response; empty where it does not have the form. Of several, the last counts.
+    """The last answer in a response; empty if it does not have the form.
 
     >>> read_answer("Half of 8 is <answer>4</answer>.", "tags")
     '4'
@@ -132,7 +129,7 @@ def read_answer(response: str, form: Form) -> str:
 
 
 def find_last_boxed(text: str) -> str:
-    r"""What stands in the last LaTeX box, braces within it included; empty where there is none, or it is not closed.
+    r"""The content of the last LaTeX box, with inner braces; empty if there is none, or if it is not closed.
 
     >>> find_last_boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
@@ -156,11 +153,10 @@ def say_answer(answer: str, form: Form) -> str:
 
 
 def is_answer(answer: str, stored: str | None, form: Form) -> bool:
-    """Whether what was read can be an answer at all, right or wrong.
+    """Whether a text can be an answer at all, right or wrong.
 
-    Between tags or in a box anything can be, and a number that was found is one. Where the response itself is read, an
-    answer has the shape of the stored one: a number where that is a number, as many words otherwise, in ASCII where
-    that is.
+    Between tags or in a box any text can, and every found number is one. If the response itself is the answer, it needs
+    the shape of the stored one: a number if that is a number; else as many words, and ASCII if that is ASCII.
     """
     if not answer or len(answer) > max(MAX_ANSWER_CHARACTERS, 4 * len(stored or "")):
         return False
@@ -186,7 +182,7 @@ def is_same_text(answer: str, stored: str) -> bool:
 
 
 def is_same_number(answer: str, stored: str) -> bool:
-    """Whether two answers are the same number, however they write it; text that is no number equals nothing.
+    """Whether two answers are the same number in any notation; text that is not a number equals nothing.
 
     >>> is_same_number("$1,200.0", "1200"), is_same_number("1/2", "0.5"), is_same_number("about 3", "3")
     (True, True, False)
@@ -196,7 +192,7 @@ def is_same_number(answer: str, stored: str) -> bool:
 
 
 def read_number(text: str) -> Fraction | None:
-    """The number that a text is, exactly; None where it is none."""
+    """The exact number that a text is; None if it is not a number."""
     match = _WRITTEN_NUMBER.fullmatch(text.strip())
     if match is None or (match[3] and not int(match[3])):
         return None
@@ -212,10 +208,8 @@ COMPARISONS: dict[str, Callable[[str, str], bool]] = {
 """Verifiers that compare in place, by name."""
 
 
-# Parts of a response between tags, found in one pass whatever the response is made of.
-#
-# A pattern that looks from every opening tag for a closing one reads the rest of the text each time; a model that
-# repeats an opening tag makes that quadratic.
+# Parts of a response between tags, found in one pass: a pattern that searches from every opening tag takes
+# quadratic time if a model repeats an opening tag.
 
 
 def find_tagged_parts(text: str, *names: str) -> Iterator[tuple[str, str]]:
@@ -244,5 +238,5 @@ def find_tagged_parts(text: str, *names: str) -> Iterator[tuple[str, str]]:
 
 @cache
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
-    # Possessive: spaces that were passed over once are not tried again.
+    # Possessive: spaces that were ignored once are not tried again.
     return re.compile(rf"<\s*+(/\s*+)?({'|'.join(names)})\s*+>", re.IGNORECASE)

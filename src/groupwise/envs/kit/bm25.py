@@ -17,14 +17,14 @@ STOP_WORDS = frozenset(
         "this to was will with"
     )
 )
-"""Words that a search passes over: those of Lucene's English analyser."""
+"""Words that a search ignores, as in Lucene's English analyser."""
 
 
 class Bm25:
     """An index that ranks texts by the words they share with a query.
 
-    Choices: Lucene's variant of the score. Words are not stemmed. Equal scores rank in the order of the texts, so that
-    the same query gives the same list on every machine.
+    Choices: Lucene's variant of the score. Words are not stemmed. Equal scores keep the order of the texts, so a query
+    gives the same list on every machine.
     """
 
     def __init__(self, texts: Sequence[str], *, needed_by: str, extra: str) -> None:
@@ -37,7 +37,7 @@ class Bm25:
         self._index.index([_split_terms(text) for text in texts], show_progress=False)
 
     def search(self, query: str, count: int) -> list[int]:
-        """The numbers of the texts that fit a query best; texts that share no word with it are left out."""
+        """The numbers of the best texts for a query; texts without a shared word are left out."""
         terms = _split_terms(query)
         if not terms:
             return []

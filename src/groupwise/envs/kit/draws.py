@@ -1,7 +1,7 @@
 """Random draws from a key: the same on every machine and every Python version, and never from a shared generator.
 
 Python promises to keep only the sequence of `Random.random()`; `choice`, `shuffle` and `sample` may change between
-versions and would move the panels, so they are written out here.
+versions and would move the task sets, so they are written out here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Draws:
         self._random = Random("/".join(str(part) for part in key))
 
     def below(self, bound: int) -> int:
-        """A whole number in [0, bound)."""
+        """An integer in [0, bound)."""
         return int(self._random.random() * bound)
 
     def pick(self, options: Sequence[Option]) -> Option:
@@ -44,22 +44,22 @@ class Draws:
 
 
 def draw_uniform(*key: object) -> float:
-    """A number in [0, 1) that belongs to the key; needs no generator, so a fork or a replay sees the same one."""
+    """A number in [0, 1) for the key; it needs no generator, so a fork or a replay gets the same one."""
     digest = hashlib.sha256("/".join(str(part) for part in key).encode()).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) * 2.0**-53
 
 
 # Process-wide generators, lent to one environment at a time.
 #
-# Many packages of games draw from `random` or `numpy.random` themselves. Side by side, such games would change each
-# other and the trainer. Here each has a state of its own, put in place while it is called and taken out again after.
+# Many game packages draw from `random` or `numpy.random`, so games would change each other and the trainer. Here each
+# game has its own state, which is set during its calls only.
 
 _LENT = RLock()
-"""Held while the generators are lent: attempts may play in several threads."""
+"""Held while the generators are lent: rollouts may run in several threads."""
 
 
 class PrivateRandom:
-    """What one environment finds in the process-wide generators; putting it in place takes some 0.15 ms."""
+    """One environment's state of the process-wide generators; setting it takes about 0.15 ms."""
 
     __slots__ = ("_states",)
 
@@ -68,7 +68,7 @@ class PrivateRandom:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within, the process-wide generators are this environment's; after it, they are as they were before."""
+        """Inside the block, the process-wide generators have this state; afterwards their old one."""
         with undo_draws():
             _set_states(self._states)
             try:
@@ -77,13 +77,13 @@ class PrivateRandom:
                 self._states = _get_states()
 
     def fork(self) -> PrivateRandom:
-        """A copy that goes on from here by itself."""
+        """An independent copy."""
         return copy(self)
 
 
 @contextmanager
 def undo_draws() -> Iterator[None]:
-    """After it, the process-wide generators are as they were before."""
+    """Restore the process-wide generators after the block."""
     with _LENT:
         before = _get_states()
         try:
@@ -96,8 +96,8 @@ def _get_states() -> tuple[Any, Any]:
     bits: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]  # numpy's types leave it out
     if type(bits) is not MT19937:
         raise ConfigError(
-            f"numpy's process-wide generator is a {type(bits).__name__}, and games that draw from it cannot be told "
-            "apart; leave it as it is, without np.random.set_bit_generator"
+            f"numpy's process-wide generator is a {type(bits).__name__}, but games need MT19937; do not call "
+            "np.random.set_bit_generator"
         )
     return random.getstate(), np.random.get_state()
 

@@ -1,6 +1,6 @@
-"""Find `eval` and its like in the code of other packages, which could run what a model says, before that code is used.
+"""Find `eval` and similar calls in other packages before use, because they could run text from a model.
 
-Such packages are played in the environment's own process. One that evaluates text, or starts programs, is refused.
+Such packages run in the environment's own process. If one evaluates text or starts programs, it is rejected.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from pathlib import Path
 from groupwise.system.errors import ConfigError
 
 EVALUATORS = frozenset(("eval", "exec", "compile", "__import__"))
-"""Built-in functions that run text: no mention of them by name is let through, whether called or handed on."""
+"""Built-in functions that run text: any mention of their names is rejected, also without a call."""
 CALLED_EVALUATORS = EVALUATORS | frozenset(
     (
         *("parse_expr", "sympify", "lambdify", "system", "popen", "Popen", "check_output", "check_call", "execv"),
         *("execve", "posix_spawn", "create_subprocess_exec"),
     )
 )
-"""Names of what runs text or programs when it is called, of whatever module."""
+"""Functions of any module that run text or programs when they are called."""
 PROGRAM_STARTERS = frozenset(("subprocess", "pty", "multiprocessing"))
-"""Modules that are there to start programs; to import one and use nothing of it, as BFCL does, is no harm."""
+"""Modules that start programs; an import without use, as in BFCL, is harmless."""
 PATTERN_MODULES = ("re", "regex")
 """Modules whose `compile` makes a pattern."""
 
 
 def refuse_eval(env: str, name: str, place: Path) -> None:
-    """Raise where a file, or a file of a folder, mentions something that evaluates."""
+    """Raise if a file, or a file of a folder, mentions an evaluator."""
     mentions = find_eval_calls(place)
     if mentions:
         raise ConfigError(
-            f"{env} {name!r}: its code may run what a model says ({mentions[0]}); name another one, or report it to "
-            "the package"
+            f"{env} {name!r}: its code may run text from the model ({mentions[0]}); choose another one, or "
+            "report it to the package"
         )
 
 
 @cache
 def find_eval_calls(place: Path) -> tuple[str, ...]:
-    """What may evaluate in a Python file, or in those of a folder and the folders below, as "file:line: name"."""
+    """Evaluators in a Python file, or in all files of a folder, as "file:line: name"."""
     mentions = []
     for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
         try:

@@ -1,8 +1,8 @@
-"""How environments write what they tell of a step beside its outcome.
+"""How environments write step info.
 
-An environment lists the facts that it may tell in a class variable `writes`, as measures do; one name is one thing in
-all of them, as the table of `docs/build_facts.py` says. What an environment cannot know of a step is absent there: no
-0, no False and no empty text stands for "not known".
+An environment lists the names of its step info in a class variable `writes`, as scorers do. A name means the same in
+all environments; `docs/build_facts.py` has the table. If a value is not known for a step, its name is absent; it is
+never 0, False or an empty text.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from groupwise.envs.kit.words import split_words
 from groupwise.system.text import escape_surrogates
 
 MAX_TEXT_CHARACTERS = 1000
-"""Characters of what a policy said that a fact holds: an answer of any length must not be a fault."""
+"""Characters of policy text in step info; longer text is cut, because it must not be an error."""
 STAGES = ("read", "fits", "right")
-"""The checks of a step in their order: a later one is made only where those before it passed."""
+"""The checks of a step in order; each one runs only if those before it passed."""
 
 
 def write_text(text: str) -> str:
-    """What a policy said as facts hold it: no half characters, and not longer than anything that is meant."""
+    """Policy text for step info: without lone surrogates, cut to `MAX_TEXT_CHARACTERS`."""
     return escape_surrogates(text[:MAX_TEXT_CHARACTERS])
 
 
 def write_value(value: Any) -> Any:
-    """An argument of a call as a JSON value; what JSON has not becomes its text, so that no argument is a fault.
+    """An argument of a call as a JSON value; a value that JSON does not have becomes text, not an error.
 
     >>> write_value((1, 2.5, {3: b"x"})), write_value(float("inf"))
     ([1, 2.5, {'3': "b'x'"}], 'inf')
@@ -43,7 +43,7 @@ def write_value(value: Any) -> Any:
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool call as facts hold it.
+    """A tool call for step info.
 
     >>> write_call("search", {"person": "anna"})
     {'name': 'search', 'arguments': {'person': 'anna'}}
@@ -52,7 +52,7 @@ def write_call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_checks(*, read: bool, fits: bool | None = None, right: bool | None = None) -> dict[str, bool]:
-    """The checks that were made of a step, in their order; None = it did not come to that.
+    """The checks of a step that ran, in order; None = it did not run.
 
     >>> write_checks(read=True, fits=False)
     {'read': True, 'fits': False}
@@ -61,7 +61,7 @@ def write_checks(*, read: bool, fits: bool | None = None, right: bool | None = N
 
 
 def list_named(entities: Iterable[str], text: str) -> list[str]:
-    """Those of some entities that a text names, word by word and in any case.
+    """The entities that a text names, word by word and in any case.
 
     >>> list_named(["Ben", "New Town", "Oslo"], "ben went to New Townley, then to Oslo.")
     ['Ben', 'Oslo']

@@ -1,7 +1,7 @@
-"""Simulators that run on Java: a virtual machine a process and package, started at first use and again after its death.
+"""Simulators on Java: one virtual machine per process and package, started at first use and again if it died.
 
-Each attempt has a simulator of its own within it. A simulator cannot be copied, but it is deterministic: a fork, and an
-attempt whose virtual machine died, repeat their actions in a fresh one.
+Each rollout has its own simulator in it. A simulator cannot be copied, but it is deterministic. So a fork, and a
+rollout whose virtual machine died, repeat their actions in a new one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RUNNING: dict[tuple[int, str], Any] = {}
 
 
 def connect_machine(kind: str, package: str, jar: str) -> Any:
-    """What the classes of a package's jar can be made from; the virtual machine is started where none runs."""
+    """The virtual machine with the classes of a package's jar; it is started if none runs."""
     running = _RUNNING.get((os.getpid(), package))
     if running is None or running.java_process.poll() is not None:
         file = find_jar(kind, package, jar)
@@ -55,13 +55,13 @@ def connect_machine(kind: str, package: str, jar: str) -> Any:
 
 
 def read_texts(machine: Any, texts: Any) -> list[str]:
-    """The texts in a list of Java's, in one piece: asked for one by one, each would travel alone."""
+    """The texts in a Java list, sent as one text because that is faster."""
     joined = str(machine.java.lang.String.join("\n", texts))
     return joined.split("\n") if joined else []
 
 
 def find_jar(kind: str, package: str, jar: str) -> Path:
-    """The jar of an installed package; its absence gives one sentence with the extra to install."""
+    """The jar of an installed package; an error names the extra to install if it is missing."""
     try:
         return Path(str(import_module(package).__file__)).parent / jar
     except ImportError:
@@ -70,7 +70,7 @@ def find_jar(kind: str, package: str, jar: str) -> Path:
 
 @cache
 def collect_words(jar: Path, folder: str) -> tuple[str, ...]:
-    """Every word in the classes and data files of a simulator: all that it can say, and names besides."""
+    """Every word in the classes and data files of a simulator: all that it can say, and more."""
     with zipfile.ZipFile(jar) as archive:
         names = [name for name in archive.namelist() if name.startswith(folder) and name.endswith(".class")]
         inside = [text for name in names for text in _read_constants(archive.read(name))]
@@ -91,7 +91,7 @@ def _read_constants(content: bytes) -> Iterator[bytes]:
 
 
 class Simulator:
-    """A simulator, with the actions so far; if its virtual machine dies, it comes back by repeating them."""
+    """A simulator and its actions so far; if its virtual machine dies, they are repeated in a new one."""
 
     java: Any
     """The simulator itself."""
@@ -108,7 +108,7 @@ class Simulator:
         self._actions.append(action)
 
     def ask(self, question: Callable[[Any], Answer]) -> Answer:
-        """Ask the simulator; if its virtual machine is gone, ask once more in a new one."""
+        """Ask the simulator; if its virtual machine died, ask again in a new one."""
         try:
             return question(self.java)
         except _name_losses():
@@ -116,14 +116,14 @@ class Simulator:
             return question(self.java)
 
     def renew(self) -> None:
-        """Go on in a fresh simulator, in the same state."""
+        """Continue in a new simulator in the same state."""
         java = self._make()
         for action in self._actions:
             self._step(java, action)
         self.java = java
 
     def next_action_of(self, plan: Sequence[str]) -> str | None:
-        """The action with which a plan goes on; None where it is at its end, or the actions so far are others."""
+        """The next action of a plan; None if it is at its end, or if the actions so far differ."""
         done = len(self._actions)
         return plan[done] if done < len(plan) and self._actions == list(plan[:done]) else None
 
@@ -136,7 +136,7 @@ class Simulator:
 
 
 def _name_losses() -> tuple[type[Exception], ...]:
-    """What is raised where a virtual machine is gone."""
+    """The errors of a virtual machine that died."""
     return import_module("py4j.protocol").Py4JNetworkError, OSError
 
 

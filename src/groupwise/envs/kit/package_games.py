@@ -1,8 +1,8 @@
-"""What the adapters of game packages share: seeded games of a text in and a text out, made into environments.
+"""The common part of the adapters of game packages: seeded games with text in and text out.
 
-Such packages draw from the process-wide generators, list no actions, and say nothing of splits. Here a game draws from
-a generator of its own; its possible actions are those of a given list that a copy of it accepts; and its split follows
-from what the seed made, so that an instance which two seeds make is in one split only.
+Such packages draw from the process-wide generators, list no actions and have no splits. Here each game has its own
+generator. Its possible actions are those of a given list that a copy of it accepts. The content of an instance decides
+its split, so an instance that two seeds make is in one split only.
 """
 
 from __future__ import annotations
@@ -43,42 +43,41 @@ from groupwise.parts.part import Part
 from groupwise.system.errors import RecordError
 
 BEGINNING = "The game begins."
-"""What is shown at first where a game shows nothing by itself."""
+"""The first text of a game that shows nothing."""
 MAX_NUMBER = 100
-"""The largest number that a game is taken to say; each is a word, and a small model has to tell them apart."""
+"""The largest number in the vocabulary; each is a word that a small model must learn."""
 
 MAX_ACTION_CHARACTERS = 4_000
-"""Of an action that a game is given; its patterns were not made for more, nor Python for numbers of more digits."""
+"""Characters of an action that a game gets; longer ones can be slow or fail in its patterns."""
 MAX_KEPT_BEGINNINGS = 64
-"""Beginnings that are kept, so that the attempts of a group begin with a copy."""
+"""Initial states to cache, so that the rollouts of a group start from a copy."""
 
 
 class PackageGames(Part):
-    """What every adapter of a game package is told."""
+    """The fields that all adapters of game packages have."""
 
     id: str
     """Name of the game in the package's registry."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Options of the game, such as its size."""
     actions: tuple[str, ...] = ()
-    """Actions to list where the game accepts them; none = any text. To find out costs a copy of the game each."""
+    """Actions to list if the game accepts them; empty = any text. Each check costs a copy of the game."""
     success_reward: float = 1.0
-    """From which reward at the end an attempt is a success."""
+    """The smallest reward at the end that is a success."""
     seeds_differ: bool = False
-    """Whether each seed is an instance of its own: for games that draw what matters later, as Minesweeper its mines."""
+    """Whether each seed is its own instance: for games that draw content later, such as Minesweeper its mines."""
     words: tuple[str, ...] = ()
-    """Words of its texts that do not stand in its files, such as "5x5" or numbers above 100; for a tokenizer from
-    scratch."""
+    """Words of its texts that are not in its files, such as "5x5" or numbers above 100; for a new tokenizer."""
     about: str = "Play the game."
     """The instruction: one line that tells the agent what to do."""
     num_train: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """Tasks in the training panel, if there are so many instances."""
+    """Tasks in the train set, if there are so many instances."""
     num_validation: Annotated[int, Field(ge=1, le=100_000)] = 100
-    """Tasks in the validation panel."""
+    """Tasks in the validation set."""
     num_test: Annotated[int, Field(ge=1, le=100_000)] = 200
-    """Tasks in the test panel."""
+    """Tasks in the test set."""
     max_steps: Annotated[int, Field(ge=1)] = 50
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
 
     env: ClassVar[str]
     """The environment's kind."""
@@ -90,7 +89,7 @@ class PackageGames(Part):
         return choose_split(_build_panels(type(self), self.id, options, self.seeds_differ, panel_sizes_of(self)), split)
 
     def open(self, task: Task) -> GameEnvironment:
-        """A task's game at its beginning: made once, and copied for those who open it soon again."""
+        """A task's game at its beginning; it is made once and then copied."""
         check_env(task, self.env)
         key = type(self), self.model_dump_json(), task.id
         beginning = _beginnings.pop(key, None) or GameEnvironment(task, self)
@@ -111,7 +110,7 @@ class PackageGames(Part):
         raise NotImplementedError
 
     def find_files(self) -> list[Path]:
-        """The files with all that the game can say."""
+        """The files with all texts of the game."""
         raise NotImplementedError
 
 
@@ -125,20 +124,20 @@ class GameReply:
     accepted: bool = True
     """Whether the game accepted the action."""
     success: bool | None = None
-    """How the game ended; None = it goes on."""
+    """Whether the game ended with success; None = it continues."""
 
 
 class PackageGame(Protocol):
     """A game of a package that has begun."""
 
     inner: Any
-    """The package's own game. What else a game keeps is replaced and never changed, so that copies share it."""
+    """The package's own game. Other attributes are replaced and never changed, so copies share them."""
     goal: str
-    """Its rules, which do not change while it is played."""
+    """Its rules, which do not change."""
     first: GameReply
-    """What it shows at its beginning."""
+    """The reply before any action."""
     instance: str
-    """The fingerprint of what the seed made, hidden things included."""
+    """The digest of the instance, with its hidden state."""
 
     def play(self, action: str) -> GameReply:
         """Take an action."""
@@ -146,7 +145,7 @@ class PackageGame(Protocol):
 
 
 class GameEnvironment(SteppedEnvironment):
-    """One attempt at a game of a package."""
+    """One rollout of a game of a package."""
 
     def __init__(self, task: Task, part: PackageGames) -> None:
         super().__init__(task, part.max_steps)
@@ -155,8 +154,8 @@ class GameEnvironment(SteppedEnvironment):
             self._game = part.begin(task.payload["id"], task.payload["kwargs"], task.seed)
             if self._game.instance != task.payload["instance"]:
                 raise RecordError(
-                    f"task {task.id}: its seed gives another game here than in the panel; use the package and Python "
-                    "version that the panel was made with, and a game that does not follow from the order of a set"
+                    f"task {task.id}: its seed gives another game than in the panel; use the package and Python "
+                    "version that made the panel, and a game that does not depend on the order of a set"
                 )
             self._progress.observation = self._observe(self._game.first)
 
@@ -182,18 +181,18 @@ class GameEnvironment(SteppedEnvironment):
 
 
 _beginnings: OrderedDict[tuple[type, str, str], GameEnvironment] = OrderedDict()
-"""Beginnings by what decides them, the latest last."""
+"""Cached initial states; the latest last."""
 
 
 def _make_copier(game: PackageGame) -> Callable[[], PackageGame]:
-    """What makes copies of a game as it is now, which go on by themselves.
+    """A function that makes independent copies of a game.
 
-    The package's game is written once and read for each copy, many times faster than a deep copy is made; what cannot
-    be written, as a function within a function, is copied deeply.
+    The package's game is pickled once and unpickled for each copy, many times faster than a deep copy. If it cannot be
+    pickled, it is copied deeply.
     """
     try:
         inner = partial(pickle.loads, pickle.dumps(game.inner, pickle.HIGHEST_PROTOCOL))
-    except Exception:  # each kind of thing says in its own way that it cannot be written
+    except Exception:  # objects that cannot be pickled raise different errors
         inner = partial(copy.deepcopy, game.inner)
 
     def copy_game() -> PackageGame:
@@ -206,10 +205,10 @@ def _make_copier(game: PackageGame) -> Callable[[], PackageGame]:
 
 @lru_cache(8)
 def _build_panels(games: type[PackageGames], id: str, options: str, seeds_differ: bool, sizes: PanelSizes) -> Panels:
-    """The panels of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content."""
+    """The task sets of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content."""
     kwargs = json.loads(options)
     part = games(id=id, kwargs=kwargs, seeds_differ=seeds_differ)
-    part.find_files()  # or it says what is missing
+    part.find_files()  # raises if the package is missing
     payload = {"id": id, "kwargs": kwargs, "version": package_version(games.env, games.distribution)}
 
     def propose(seed: int) -> Proposal:
@@ -221,25 +220,25 @@ def _build_panels(games: type[PackageGames], id: str, options: str, seeds_differ
 
 
 def summarise_error(error: Exception) -> str:
-    """What an exception of a game says, in one line."""
+    """An exception of a game in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" *")]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 @contextmanager
 def _lend_random(chances: PrivateRandom) -> Iterator[None]:
-    """Within, chance is the game's own, and what it prints for its authors is not seen."""
+    """Inside the block, random draws are the game's own, and its prints are dropped."""
     with chances.in_place(), redirect_stdout(StringIO()):
         yield
 
 
 def digest_instance(*parts: Any) -> str:
-    """A digest of what a seed made, the same in every process."""
+    """A digest of an instance, equal in every process."""
     return hashlib.sha256(json.dumps([_to_json(part) for part in parts]).encode()).hexdigest()[:16]
 
 
 def _to_json(value: Any) -> Any:
-    """A value as JSON has it; sets in order, and of objects their class and fields."""
+    """A value as JSON; sets are sorted, objects become their class and fields."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
@@ -255,7 +254,7 @@ def _to_json(value: Any) -> Any:
 
 @cache
 def collect_words_in_files(*places: Path) -> tuple[str, ...]:
-    """Every word in the texts of some source files, or of those in some folders: all that a game can say, and more."""
+    """Every word in the texts of source files or folders: all that a game can say, and more."""
     files = [file for place in places for file in (sorted(place.iterdir()) if place.is_dir() else [place])]
     texts = [text for file in files for text in _read_texts(file)]
     numbers = (str(number) for number in range(MAX_NUMBER + 1))

@@ -1,4 +1,4 @@
-"""Optional packages that worlds are made of: which version is here, and the sentence that says what to install."""
+"""Optional packages of environments: the installed version, and the error that says what to install."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def report_missing_package(env: str, *, extra: str = "", then: str = "") -> Conf
     `extra` installs it (empty = the environment's name); `then` is a second command, if the extra is not enough.
 
     >>> print(report_missing_package("sokoban"))
-    the environment 'sokoban' needs a package that is not here; pip install 'groupwise[sokoban]'
+    the environment 'sokoban' needs a package that is not installed; pip install 'groupwise[sokoban]'
     """
     command = f"pip install 'groupwise[{extra or env}]'"
     return ConfigError(
-        f"the environment {env!r} needs a package that is not here; {command}{f', then {then}' if then else ''}"
+        f"the environment {env!r} needs a package that is not installed; {command}{f', then {then}' if then else ''}"
     )
 
 

@@ -1,7 +1,7 @@
-"""Panels: the fixed tasks of an environment's splits.
+"""Task sets: the fixed tasks of an environment's splits.
 
 An instance's split is a function of its content. So no two splits share an instance, and no setting of an environment's
-fields can move an instance from the test panel of one run into the training panel of another.
+fields can move an instance from the test set of one run into the train set of another.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from groupwise.system.text import quote_line
 
 SPLITS = ("train", "validation", "test")
 TEST_SHARE = 0.16
-"""Share of all instances that are kept for the test panel."""
+"""Fraction of all instances that are test instances."""
 VALIDATION_SHARE = 0.10
-"""Share of all instances that are kept for the validation panel."""
+"""Fraction of all instances that are validation instances."""
 PATIENCE = 1000
-"""How many proposals in a row may add nothing before the instances count as exhausted."""
+"""Proposals in a row without a new task after which the instances count as exhausted."""
 
 FIRST_SEED = {"train": 0, "validation": 1_000_000, "test": 2_000_000}
-"""Where the seeds of a split begin, in worlds whose tasks are seeds that count up."""
+"""The first seed of each split, if tasks are consecutive seeds."""
 
 Panels = Mapping[str, tuple[Task, ...]]
 Item = TypeVar("Item")
 
 
 class PanelSizes(NamedTuple):
-    """How many tasks each panel has."""
+    """How many tasks each task set has."""
 
     train: int
     validation: int
@@ -49,21 +49,21 @@ class PanelSizes(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """An instance that may become a task; its payload says all there is to know about it."""
+    """An instance that may become a task; its payload describes it completely."""
 
     payload: Mapping[str, Any]
     seed: int = 0
-    """For the chance events of the instance; not part of its identity."""
+    """For the random events of the instance; not part of its identity."""
     tags: tuple[str, ...] = ()
 
 
 def panel_hash(tasks: Iterable[Task]) -> str:
-    """The fingerprint of a panel: sha256 over its task ids; their order does not count."""
+    """The digest of a task set: sha256 over its task ids in any order."""
     return hashlib.sha256("\n".join(sorted(task.id for task in tasks)).encode()).hexdigest()
 
 
 def choose_split(panels: Panels, split: str) -> tuple[Task, ...]:
-    """The panel of a split, or an error that names the splits."""
+    """The task set of a split, or an error that names the splits."""
     if split not in panels:
         raise ConfigError(f"there is no split {split!r}; {nearest(split, panels)}")
     return panels[split]
@@ -74,7 +74,7 @@ def check_split(split: str) -> None:
 
 
 def panel_sizes_of(part: Any) -> PanelSizes:
-    """How many tasks each panel has, as the fields of an environment say."""
+    """The sizes of the task sets, from the fields of an environment."""
     return PanelSizes(part.num_train, part.num_validation, part.num_test)
 
 
@@ -87,7 +87,7 @@ def list_seed_tasks(
     first_seed: Mapping[str, int] = FIRST_SEED,
     tags: tuple[str, ...] = (),
 ) -> tuple[Task, ...]:
-    """The tasks of a split in a world whose tasks differ by their seed alone; the seeds count up."""
+    """The tasks of a split that differ only by their seed; seeds are consecutive."""
     check_split(split)
     seeds = range(first_seed[split], first_seed[split] + panel_sizes_of(part)._asdict()[split])
     return tuple(Task.create(env=env, split=split, seed=seed, payload=payload, tags=tags) for seed in seeds)
@@ -105,7 +105,7 @@ def check_disjoint(panels: Mapping[str, Sequence[Task]]) -> None:
             if other:
                 raise RecordError(
                     f"task {task.id} of split {split!r} is task {other[1]} of split {other[0]!r}; "
-                    "an instance may be in one split only, or the test panel measures memory"
+                    "an instance may be in one split only, or the test set measures memorization"
                 )
         owner |= {key: (split, task.id) for task in tasks for key in (task.id, digest_task(task))}
 
@@ -115,7 +115,7 @@ def digest_task(task: Task) -> str:
 
 
 def split_of_content(payload: Mapping[str, Any]) -> str:
-    """The split that an instance of this content belongs to, whatever else there is."""
+    """The split of an instance with this content; nothing else matters."""
     return _split_of(digest_value(payload))
 
 
@@ -128,15 +128,15 @@ def _split_of(digest: str) -> str:
 
 @cache
 def draw_panels(env: str, draw: Callable[..., Proposal | None], *settings: Any, sizes: PanelSizes) -> Panels:
-    """The panels of what `draw(*settings, 0)`, `draw(*settings, 1)`, ... proposes; made once."""
+    """The task sets from the proposals `draw(*settings, 0)`, `draw(*settings, 1)`, ...; made once."""
     return build_panels(env, partial(draw, *settings), sizes=sizes._asdict())
 
 
 def build_panels(env: str, propose: Callable[[int], Proposal | None], *, sizes: Mapping[str, int]) -> Panels:
-    """Fill the panels from a stream of proposals: each distinct instance goes to the split of its content.
+    """Fill the task sets from a stream of proposals: each distinct instance goes to the split of its content.
 
-    `propose(0)`, `propose(1)`, ... are instances, or None where a draw came to nothing. Where the instances run out, a
-    panel is smaller than asked for; a panel without any task is an error.
+    `propose(0)`, `propose(1)`, ... are instances, or None if a draw failed. If the instances run out, a task set is
+    smaller than asked for; an empty one is an error.
     """
     panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
     seen: set[str] = set()
@@ -156,7 +156,7 @@ def build_panels(env: str, propose: Callable[[int], Proposal | None], *, sizes: 
 
 
 def divide_panels(env: str, proposals: Iterable[Proposal]) -> Panels:
-    """Divide all instances of a small environment into panels, in a fixed order that says nothing about them."""
+    """Divide all instances of a small environment into task sets, in the order of their digests."""
     ordered = sorted(proposals, key=lambda proposal: digest_value(proposal.payload))
     num_test = max(1, int(len(ordered) * TEST_SHARE))
     num_left = num_test + max(1, int(len(ordered) * VALIDATION_SHARE))
@@ -167,7 +167,7 @@ def divide_panels(env: str, proposals: Iterable[Proposal]) -> Panels:
 
 
 def interleave(panels: Sequence[Panels]) -> Panels:
-    """Several panels of each split as one, in turn, so that any beginning of it is balanced."""
+    """Merge several task sets of each split in turn, so that the first tasks are balanced."""
     return {split: take_in_turn([panel[split] for panel in panels]) for split in SPLITS}
 
 
@@ -188,7 +188,7 @@ def _refuse_repeats(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 DISTINCT = AfterValidator(_refuse_repeats)
-"""Marks a field of names whose panels are taken in turn: none is listed twice."""
+"""Marks a field of names: none may be listed twice."""
 
 
 def check_env(task: Task, env: str) -> None:
@@ -199,7 +199,9 @@ def check_env(task: Task, env: str) -> None:
 def _check_panels(env: str, panels: Mapping[str, Sequence[Task]]) -> Panels:
     for split, tasks in panels.items():
         if not tasks:
-            raise ConfigError(f"{env}: the {split} panel is empty, too few instances exist; make the instances larger")
+            raise ConfigError(
+                f"{env}: the {split} panel is empty because too few instances exist; make the instances larger"
+            )
     return {split: tuple(tasks) for split, tasks in panels.items()}
 
 
@@ -207,31 +209,31 @@ def _make_task(env: str, split: str, proposal: Proposal) -> Task:
     return Task.create(env=env, split=split, seed=proposal.seed, payload=proposal.payload, tags=proposal.tags)
 
 
-# Panel files: the tasks that results were measured on, written down, so that a change of them is noticed.
+# Task set files record the tasks of results, so that a change is noticed.
 
 SCHEMA = 1
 MAX_BYTES = 64 << 20
-"""Of a panel file: half a million tasks."""
+"""Size limit of a task set file: half a million tasks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PanelFile:
-    """The panels of an environment: which tasks, by split, and their fingerprints.
+    """The task sets of an environment: task ids and digests by split.
 
     Worked example: env {"kind": "identity", "length": 2, ...}, tasks {"train": ("identity-train-0c1f...", ...), ...},
     hashes {"train": "5b1d...", ...}.
     """
 
     env: Mapping[str, Any]
-    """The environment as a run file says it, complete."""
+    """The complete configuration of the environment."""
     tasks: Mapping[str, tuple[str, ...]]
-    """Ids of the tasks of each split, in the panel's order."""
+    """Task ids of each split, in order."""
     hashes: Mapping[str, str]
-    """Fingerprint of each split's tasks, as `panel_hash` makes it and evaluations name it."""
+    """The `panel_hash` of each split; evaluations record it too."""
 
     @classmethod
     def of(cls, part: Part) -> PanelFile:
-        """The panels of an environment; raise if two of them share a task."""
+        """The task sets of an environment; raise if two of them share a task."""
         panels = panels_of(part)
         return cls(
             env=part.config(),
@@ -241,7 +243,7 @@ class PanelFile:
 
     @classmethod
     def read(cls, path: Path) -> PanelFile:
-        """Read a panel file; raise if it is none, or was changed by hand."""
+        """Read a task set file; raise if it is not one, or if it was changed by hand."""
         try:
             content = parse_json(read_text_file(path, max_bytes=MAX_BYTES))
             file = cls(
@@ -254,22 +256,22 @@ class PanelFile:
             raise FileError(f"{path}: there is no such file; make it with `groupwise panel ENV --out {path}`") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FileError(
-                f"{path}: this is not a panel file ({type(error).__name__}: {quote_line(str(error))}); "
+                f"{path}: not a panel file ({type(error).__name__}: {quote_line(str(error))}); "
                 "make one with `groupwise panel ENV --out FILE`"
             ) from None
         if schema != SCHEMA:
             raise FileError(
-                f"{path}: it has schema {quote_line(repr(schema), limit=60)}, and {SCHEMA} is what this version reads; "
+                f"{path}: it has schema {quote_line(repr(schema), limit=60)}, but this version reads schema {SCHEMA}; "
                 "make it again"
             )
         if seal != expected:
-            raise FileError(f"{path}: its content is not what its seal says, so it was changed; make it again")
+            raise FileError(f"{path}: its content does not match its seal, so it was changed; make it again")
         return file
 
     def write(self, path: Path) -> None:
-        """Write the panels; raise if a file is there that says something else."""
+        """Write the task sets; raise if a different file exists."""
         if path.exists() and PanelFile.read(path) != self:
-            raise FileError(f"{path}: there is another panel file already; choose another name, or remove it first")
+            raise FileError(f"{path}: a different panel file exists already; choose another name, or remove it first")
         with write_atomic(path) as draft:
             draft.write_text(to_json(self._to_json() | {"seal": self._make_seal()}), encoding="utf-8")
 
@@ -277,11 +279,11 @@ class PanelFile:
         return Slot("env").fill(self.env)
 
     def check(self, part: Part, *, name: str) -> None:
-        """Raise if an environment's panels are not those of the file, which goes by `name`."""
+        """Raise if an environment's task sets differ from the file; errors call it `name`."""
         kind, kind_here = self.env.get("kind"), part.config().get("kind")
         if kind != kind_here:
             raise RecordError(
-                f"{name}: it holds the panels of the environment {kind!r}, and this is {kind_here!r}; give the panel "
+                f"{name}: it has the panels of the environment {kind!r}, not of {kind_here!r}; give the panel "
                 "file of this environment, or make one with `groupwise panel ENV --out FILE`"
             )
         now = PanelFile.of(part)
@@ -291,8 +293,8 @@ class PanelFile:
                 raise RecordError(
                     f"{name}: the {split} panel changed: {len(before - after)} of its {len(before)} tasks are gone and "
                     f"{len(after - before)} are new ({self.hashes[split][:12]} is now {now.hashes[split][:12]}); "
-                    "results on the two cannot be compared: go back to the fields and data it was made with, or make "
-                    "the file again"
+                    "results on the two are not comparable; restore the fields and data that made it, or make the "
+                    "file again"
                 )
 
     def _to_json(self) -> dict[str, Any]:
@@ -310,7 +312,7 @@ def _read_ids(tasks: Any) -> tuple[str, ...]:
 
 
 def panels_of(part: Part) -> dict[str, tuple[Task, ...]]:
-    """The panels of an environment; raise if two of them share a task."""
+    """The task sets of an environment; raise if two of them share a task."""
     env: EnvironmentPart = part  # type: ignore[assignment]
     panels = {split: ask_panel(env, split) for split in SPLITS}
     check_disjoint(panels)
@@ -318,11 +320,11 @@ def panels_of(part: Part) -> dict[str, tuple[Task, ...]]:
 
 
 def check_evaluated(part: Part, *, split: str, tasks: set[str], digest: str) -> None:
-    """Raise if tasks that were evaluated, under a fingerprint, are not in the panel of their split."""
+    """Raise if evaluated tasks are not in the task set of their split; `digest` is the hash that was recorded."""
     panels = {name: {task.id for task in panel} for name, panel in panels_of(part).items()}
     strange = tasks - panels.get(split, set())
     if strange:
         raise RecordError(
-            f"an evaluation on split {split!r} (panel {digest[:12]}) played {len(strange)} tasks that this panel does "
-            f"not hold, such as {min(strange)}; the environment or its data changed since: evaluate again"
+            f"an evaluation on split {split!r} (panel {digest[:12]}) has {len(strange)} tasks that are not in this "
+            f"panel, such as {min(strange)}; the environment or its data changed, so evaluate again"
         )

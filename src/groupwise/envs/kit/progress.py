@@ -1,4 +1,4 @@
-"""How far an attempt has come, and what is the same in every environment of groupwise."""
+"""The step count of a rollout, and the common base of groupwise's environments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupwise.envs.kit.words import NOTHING_HAPPENS
 
 
 class Progress:
-    """The step count and the end of one attempt: cuts it off at the limit, and refuses to go on after its end."""
+    """The step count and the end of one rollout: truncates it at the limit, and raises after its end."""
 
     __slots__ = ("_max_steps", "_task", "ended", "observation", "steps")
 
@@ -22,16 +22,14 @@ class Progress:
         self.steps = 0
         """Steps taken so far."""
         self.ended = False
-        """Whether the attempt is over."""
+        """Whether the rollout is over."""
         self.observation = Observation(text="")
-        """What was shown last: `outcome` sets it, and whoever opens the environment before that."""
+        """The last observation; `outcome` sets it, and the environment sets the first one."""
 
     def step(self) -> int:
         """Begin a step; return its index."""
         if self.ended:
-            raise AttemptEnded(
-                f"task {self._task.id}: the attempt ended after {self.steps} steps; open the task again for another"
-            )
+            raise AttemptEnded(f"task {self._task.id}: the rollout ended after {self.steps} steps; open the task again")
         self.steps += 1
         return self.steps - 1
 
@@ -67,12 +65,12 @@ class Progress:
         )
 
     def fork(self) -> Progress:
-        """A copy that counts on its own."""
+        """An independent copy."""
         return copy(self)
 
 
 class SteppedEnvironment:
-    """An environment whose `Progress` keeps what it shows; a fork is a shallow copy, and its class copies the rest."""
+    """An environment whose `Progress` keeps the observation. A fork is a shallow copy; subclasses copy the rest."""
 
     def __init__(self, task: Task, max_steps: int) -> None:
         self._progress = Progress(task, max_steps=max_steps)
@@ -87,11 +85,11 @@ class SteppedEnvironment:
 
 
 def show_text(text: str) -> Observation:
-    """An observation of a world that is known by what it says."""
+    """An observation whose text is its state key."""
     return Observation(text=text, state_key=text)
 
 
 def say_nothing_happens(seen: Observation) -> Observation:
-    """What is shown again after an action that came to nothing."""
+    """The last observation again, after an action without effect."""
     text = seen.text.removeprefix(f"{NOTHING_HAPPENS} ")
     return replace(seen, text=f"{NOTHING_HAPPENS} {text}")

@@ -18,7 +18,7 @@ from groupwise.system.json_text import parse_json
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 LISTED = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-"""The suffixes, as a message lists them."""
+"""The suffixes for error messages."""
 SAYS_SPLIT = {
     "train": "train",
     "training": "train",
@@ -28,15 +28,15 @@ SAYS_SPLIT = {
     "dev": "validation",
     "test": "test",
 }
-"""Words of a file's or folder's name that say its split."""
+"""Words in the name of a file or folder that set its split."""
 Row = Mapping[str, Any]
 Entry = TypeVar("Entry")
 
 
 def find_row_files(path: str, *, env: str, rows: str) -> list[tuple[Path, tuple[str, ...]]]:
-    """The files of a path, each with the part of its path that may say its split: what stands above says nothing.
+    """The files of a file, a folder or a pattern such as `*.jsonl`, each with the names that may contain its split.
 
-    A path is a file, a folder and what is in it, or a pattern such as `*.jsonl`; `env` and `rows` are for the message.
+    Folders above `path` do not count. `env` and `rows` are for the error message.
     """
     place = Path(path)
     if place.is_dir():
@@ -47,30 +47,29 @@ def find_row_files(path: str, *, env: str, rows: str) -> list[tuple[Path, tuple[
         named = [(file, (file.stem,)) for file in files if file.is_file()]
     if not named:
         raise ConfigError(
-            f"{env}: there are no {rows} at {path!r}; give a file, a folder or a pattern of {', '.join(SUFFIXES)} "
-            "files, as the publisher offers them"
+            f"{env}: there are no {rows} at {path!r}; give a file, a folder or a pattern of {', '.join(SUFFIXES)} files"
         )
     return named
 
 
 def read_split_name(parts: Iterable[str]) -> tuple[str, str]:
-    """The split that a name says, and what else it says: the name of its set; each empty where it says nothing.
+    """The split in a name, and the rest: the name of the dataset. Both may be empty.
 
     >>> read_split_name(("gsm8k_train",)), read_split_name(("test", "algebra", "12"))
     (('train', 'gsm8k'), ('test', 'algebra'))
     """
     tokens = [token for part in parts for token in re.split(r"[^a-z0-9]+", part.lower()) if token]
     splits = [SAYS_SPLIT[token] for token in tokens if token in SAYS_SPLIT]
-    # Parts of a set ("train-00000-of-00002") and files of one problem ("12.json") have numbers that name nothing.
+    # Numbers are no names: parts of a dataset ("train-00000-of-00002"), files of one problem ("12.json").
     names = [token for token in tokens if token not in SAYS_SPLIT and token != "of" and not token.isdigit()]
     return splits[-1] if splits else "", "_".join(names)
 
 
 def read_rows(file: Path, *, row_name: str) -> Iterator[tuple[str, Row]]:
-    """The rows of a file, each with its place: file:line in JSON lines, else the number of the row."""
+    """The rows of a file, each with its place: file:line for JSON lines, else the row number."""
     if file.suffix not in SUFFIXES:
         named = repr(file.suffix) if file.suffix else "none"
-        raise ConfigError(f"{file}: rows are read by the suffix of their file, and this is {named}; give {LISTED}")
+        raise ConfigError(f"{file}: the file suffix is {named}; expected {LISTED}")
     read = {".parquet": _read_parquet, ".jsonl": _read_lines, ".json": _read_json}[file.suffix]
     for where, row in read(file):
         if not isinstance(row, Mapping):
@@ -85,26 +84,28 @@ def _read_lines(file: Path) -> Iterator[tuple[str, Any]]:
                 yield f"{file}:{number}", parse_json(line)
             except ValueError as error:
                 what = f"{error.msg} at column {error.colno}" if isinstance(error, JSONDecodeError) else str(error)
-                raise FileError(f"{file}:{number}: not JSON: {what}; mend the line, or fetch the file again") from None
+                raise FileError(
+                    f"{file}:{number}: not JSON: {what}; fix the line, or download the file again"
+                ) from None
 
 
 def _read_json(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         content = parse_json(read_text(file))
     except ValueError as error:
-        raise FileError(f"{file}: not JSON: {error}; fetch the file again") from None
+        raise FileError(f"{file}: not JSON: {error}; download the file again") from None
     for number, row in enumerate(content if isinstance(content, list) else [content], start=1):
         yield f"{file}, row {number}", row
 
 
 def read_text(file: Path) -> str:
-    """The text of a file, less a byte order mark."""
+    """The text of a file, without a byte order mark."""
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FileError(f"{file}: byte {error.start + 1} is not UTF-8; fetch the file again") from None
+        raise FileError(f"{file}: byte {error.start + 1} is not UTF-8; download the file again") from None
     except OSError as error:
-        raise FileError(f"{file}: cannot be read ({error.strerror}); see that you may read it") from None
+        raise FileError(f"{file}: cannot be read ({error.strerror}); check the file permissions") from None
 
 
 def _read_parquet(file: Path) -> Iterator[tuple[str, Any]]:
@@ -113,12 +114,12 @@ def _read_parquet(file: Path) -> Iterator[tuple[str, Any]]:
         import pyarrow.parquet as parquet
     except ImportError:
         raise ConfigError(
-            f"{file}: Parquet needs a package that is not here; pip install 'groupwise[parquet]'"
+            f"{file}: Parquet needs a package that is not installed; pip install 'groupwise[parquet]'"
         ) from None
     try:
         rows = parquet.read_table(file).to_pylist()
     except pyarrow.ArrowException as error:
-        raise FileError(f"{file}: not Parquet: {error}; fetch the file again") from None
+        raise FileError(f"{file}: not Parquet: {error}; download the file again") from None
     for number, row in enumerate(rows, start=1):
         yield f"{file}, row {number}", row
 
@@ -130,11 +131,11 @@ def assign_splits(
     content: Callable[[Entry], Mapping[str, Any]],
     has_test: bool,
 ) -> list[tuple[str, Entry]]:
-    """Each entry with its split: the one that is `said` of it, or that of its `content` where nothing is.
+    """Each entry with its split, which `said` returns (empty = not set).
 
-    Beside entries for training, those of which nothing is said are for the test. A split that nobody speaks of is cut
-    out of training, by content, unless it is the test and `has_test` says that it comes from elsewhere. Without entries
-    for training, all of which nothing is said are divided by content.
+    If some entries are for training, those without a split are for the test, and a missing split is cut out of
+    training, by content (not the test if `has_test`: it has its own files). Otherwise, entries without a split are
+    divided by content.
     """
     splits_said = {said(entry) for entry in entries}
     if "train" not in splits_said:

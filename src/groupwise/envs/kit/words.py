@@ -1,4 +1,4 @@
-"""Words as the word-level tokenizer sees them, the vocabularies made of them, and sentences that worlds share.
+"""Words of the word-level tokenizer, vocabularies, and sentences that environments share.
 
 A word is a lower-case alphanumeric run, or a single punctuation character.
 """
@@ -13,7 +13,7 @@ WORD = re.compile(r"[a-z0-9]+|[^a-z0-9\s]")
 MAX_COLLECTED_WORDS = 20_000
 """Words of a vocabulary that is collected from questions and answers; the most frequent stay."""
 NOTHING_HAPPENS = "Nothing happens."
-"""What worlds say to an action that they do not understand."""
+"""The text after an invalid action."""
 
 
 def split_words(text: str) -> list[str]:
@@ -30,7 +30,7 @@ def vocabulary_of(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def collect_vocabulary(texts: Iterable[str], always: str) -> tuple[str, ...]:
-    """The words of many texts, the most frequent `MAX_COLLECTED_WORDS` of them, and all words of `always`; in order."""
+    """The `MAX_COLLECTED_WORDS` most frequent words of many texts, and all words of `always`; sorted."""
     counts = Counter(word for text in texts for word in split_words(text))
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     return tuple(sorted({*ranked[:MAX_COLLECTED_WORDS], *split_words(always)}))
@@ -41,5 +41,5 @@ def to_one_line(text: str) -> str:
 
 
 def prepend_goal(goal: str, text: str) -> str:
-    """A text with the goal before it, for prompts that have no other place for it."""
+    """A text after its goal, for prompts without a separate goal."""
     return f"Task: {goal} {text}"

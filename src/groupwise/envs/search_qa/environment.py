@@ -30,25 +30,23 @@ from groupwise.parts.path_settings import PathText
 from groupwise.system.errors import ConfigError, FileError, RecordError, nearest
 
 MAX_RESPONSE_CHARACTERS = 100_000
-"""Of a response that is still read."""
+"""Longest part of a response that is read."""
 NOTHING_KNOWN = "Nothing is known yet."
 NOT_UNDERSTOOD = "Nothing happens. Write <search> words </search> or <answer> words </answer>."
 NO_RESULTS = "<information>Nothing was found.</information>"
 
 
 class SearchQa(Part, slot="env"):
-    """Questions whose answers take one search or several, over documents that you point to.
+    """Questions that need one or several searches in documents of your own.
 
-    `<search>words</search>` shows the documents that fit best, between information tags; `<answer>words</answer>` ends
-    the attempt. What stands outside the tags is passed over, so that a response may think aloud. The tags are those of
-    Search-R1 (Jin et al. 2025, arXiv:2503.09516); answers are compared as SQuAD's are. A response without a search or
-    an answer is refused.
+    `<search>words</search>` shows the best matching documents, between information tags. `<answer>words</answer>` ends
+    the rollout. Text outside the tags is ignored, so a response may think aloud. The tags are those of Search-R1 (Jin
+    et al. 2025, arXiv:2503.09516); answers are compared as in SQuAD. A response with neither tag is invalid.
 
-    Choices: search is BM25 over title and text. A question without a `split` belongs to the one that its own words
-    decide. `state_key` is what was found: the titles, in alphabetical order. The expert looks up the question's
-    `titles` one after another, and the question itself where there are none; then it answers. The facts of a step say
-    what was searched, shown and answered, and how well that matches; which documents and entities lead to the answer
-    is told of questions that have `titles`.
+    Choices: search is BM25 over title and text. If a question has no `split`, its words decide. `state_key` is the
+    titles found so far, in alphabetical order. The expert searches the question's `titles` one by one, or the question
+    itself if it has none; then it answers. The step info has the search, the documents shown, the answer and how well
+    it matches. Only questions with `titles` also get the documents and entities that lead to the answer.
     """
 
     writes: ClassVar[frozenset[str]] = frozenset(
@@ -56,19 +54,19 @@ class SearchQa(Part, slot="env"):
         | {"documents", "gold_documents", "entities", "gold_entities"}
     )
     documents: PathText = ""
-    """Folder of .txt and .md files, or .jsonl file with `title` and `text` a line; empty = a small corpus of ours."""
+    """Folder of .txt and .md files, or a .jsonl file with `title` and `text` per line; empty = built-in ones."""
     questions: PathText = ""
-    """A .jsonl file with `question` and `answers`, and perhaps `titles` and `split`; empty = ours, on our corpus."""
+    """A .jsonl file with `question` and `answers`, and perhaps `titles` and `split`; empty = the built-in questions."""
     num_results: Annotated[int, Field(ge=1)] = 3
     """Documents that a search shows."""
     num_words: Annotated[int, Field(ge=1)] = 100
     """Words of a document that are shown, from the first."""
     max_steps: Annotated[int, Field(ge=1)] = 6
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
     score: Literal["exact", "f1"] = "exact"
-    """What an answer earns: 1 if it is right, or its overlap of words with a right one. Success is to be right."""
+    """Score of an answer: 1 if it is right, or its word overlap with a right one. Success means right."""
     success_reward: float = 1.0
-    """What the score is multiplied by."""
+    """Factor of the score."""
     goal_in_text: bool = False
     """Whether each text begins with the question."""
 
@@ -81,7 +79,7 @@ class SearchQa(Part, slot="env"):
         if task.payload["corpus"] != corpus.digest:
             raise RecordError(
                 f"task {task.id} was made for the documents {task.payload['corpus']}, but these are {corpus.digest}; "
-                "open it with the documents that its panel was made with"
+                "open it with the documents of its panel"
             )
         return SearchQaEnvironment(task, self, corpus)
 
@@ -100,7 +98,7 @@ class SearchQa(Part, slot="env"):
 
 
 class SearchQaEnvironment(SteppedEnvironment):
-    """One attempt at a question."""
+    """One rollout of a question."""
 
     def __init__(self, task: Task, part: SearchQa, corpus: Corpus) -> None:
         super().__init__(task, part.max_steps)
@@ -139,7 +137,7 @@ class SearchQaEnvironment(SteppedEnvironment):
         right, graded_match = exact_match(answer, self._answers), f1(answer, self._answers)
         worth = float(right) if self._part.score == "exact" else graded_match
         facts = self._tell_facts(said, checks=write_checks(read=True, fits=True, right=right))
-        # Whichever of the right answers it is, and however it is worded: one answer has one text.
+        # All right answers get one text, in any wording.
         facts["answer"] = self._gold["gold_answer"] if right else write_text(normalise(answer))
         facts |= {"exact": right, "graded_match": graded_match}
         seen = self._observe("Right." if right else "Wrong.")
@@ -155,7 +153,7 @@ class SearchQaEnvironment(SteppedEnvironment):
     def expert(self) -> str | None:
         if self._progress.ended:
             return None
-        # The last step is for the answer, and a document that its title does not bring up is not waited for.
+        # The last step is for the answer. A document that a search for its title does not find is skipped.
         if self._progress.steps + 1 < self._part.max_steps:
             for title in self._titles:
                 if title not in self._titles_read:
@@ -181,7 +179,7 @@ def _show_document(number: int, document: Document, num_words: int | None = None
 @lru_cache(maxsize=4)
 def _build_panels(documents: str, questions: str) -> Panels:
     corpus = read_corpus(documents)
-    # In an order that says nothing about them: files tend to put questions of a kind together.
+    # In random order: files tend to put similar questions together.
     ordered = sorted(read_questions(questions), key=lambda question: draw_uniform(ENV, "panel", question.question))
     panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
     for asked in ordered:
@@ -192,13 +190,13 @@ def _build_panels(documents: str, questions: str) -> Panels:
     for split, tasks in panels.items():
         if not tasks:
             raise ConfigError(
-                f"search_qa: of {len(ordered)} questions none is in the {split} panel; add questions, or give each a "
+                f"search_qa: none of {len(ordered)} questions is in the {split} panel; add questions, or give each a "
                 "`split`"
             )
     return {split: tuple(tasks) for split, tasks in panels.items()}
 
 
-# What search_qa reads: documents to search and questions to answer, ours or the user's.
+# Documents to search and questions to answer, built-in or the user's.
 
 ENV = "search_qa"
 TEXTS = (".txt", ".md")
@@ -221,7 +219,7 @@ class SearchQuestion:
     answers: tuple[str, ...]
     """Every answer that is right."""
     titles: tuple[str, ...]
-    """Documents that lead to the answer, in order; the expert looks them up. Empty where nobody says."""
+    """Documents that lead to the answer, in order, for the expert; empty = not known."""
     split: str
 
 
@@ -233,7 +231,7 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str:
-        """Fingerprint of the documents: a task belongs to the corpus that it was made for."""
+        """Digest of the documents: a task belongs to the corpus that it was made for."""
         content = json.dumps([[document.title, document.text] for document in self.documents])
         return sha256(content.encode()).hexdigest()[:16]
 
@@ -248,7 +246,7 @@ class Corpus:
 
 @lru_cache(maxsize=2)
 def read_corpus(path: str) -> Corpus:
-    """The documents of a folder (.txt, .md) or of a file of rows; ours where no path is given."""
+    """The documents of a folder (.txt, .md) or of a file of rows; the built-in ones if there is no path."""
     place = Path(path) if path else OURS / "documents.jsonl"
     if place.is_dir():
         files = sorted(file for file in place.rglob("*") if file.suffix in TEXTS)
@@ -257,19 +255,19 @@ def read_corpus(path: str) -> Corpus:
         documents = [_make_document(*placed) for placed in read_rows(place, row_name="a document")]
     else:
         raise ConfigError(
-            f"search_qa: there is no {path!r}; give in `documents` a folder of .txt or .md files, or a .jsonl file"
+            f"search_qa: there is no {path!r}; set `documents` to a folder of .txt or .md files, or to a .jsonl file"
         )
     if not documents:
-        raise ConfigError(f"search_qa: {path!r} holds no document; put .txt or .md files there, or lines into the file")
+        raise ConfigError(f"search_qa: {path!r} has no documents; add .txt or .md files, or lines")
     return Corpus(documents)
 
 
 @lru_cache(maxsize=2)
 def read_questions(path: str) -> list[SearchQuestion]:
-    """The questions of a file of rows; ours where no path is given."""
+    """The questions of a file of rows; the built-in ones if there is no path."""
     place = Path(path) if path else OURS / "questions.jsonl"
     if not place.is_file():
-        raise ConfigError(f"search_qa: there is no file {path!r}; give in `questions` a .jsonl file of questions")
+        raise ConfigError(f"search_qa: there is no file {path!r}; set `questions` to a .jsonl file of questions")
     questions: dict[str, SearchQuestion] = {}
     for where, row in read_rows(place, row_name="a question"):
         question, answers = row.get("question"), row.get("answers", row.get("golden_answers", row.get("answer")))
@@ -289,7 +287,7 @@ def read_questions(path: str) -> list[SearchQuestion]:
 
 
 def _make_document(where: str, row: Row) -> Document:
-    if isinstance(row.get("contents"), str):  # the form of the Wikipedia dumps that retrievers index
+    if isinstance(row.get("contents"), str):  # the format of Wikipedia dumps for retrievers
         title, _, text = row["contents"].partition("\n")
         return Document(title=title.strip().strip('"'), text=text)
     if not (isinstance(row.get("title"), str) and isinstance(row.get("text"), str)):

@@ -24,7 +24,7 @@ LAMP_NAMES = tuple(range(1, 10))
 
 
 class Corridor(NamedTuple):
-    """What never changes in an attempt: rooms in a row, first the switches, then the passages, then the doors.
+    """What never changes in a rollout: rooms in a row, first the switches, then the passages, then the doors.
 
     Worked example: one lamp, red or blue, one passage, and a door that asks for it: three rooms.
     """
@@ -42,7 +42,7 @@ class Corridor(NamedTuple):
     """What each door asks for: a colour, or the place of a lamp whose colour it wants."""
     noise: float
     seed: int
-    """Decides which actions come to nothing."""
+    """Decides which actions have no effect."""
 
     @classmethod
     def read(cls, payload: Mapping[str, Any], seed: int) -> Corridor:
@@ -59,18 +59,18 @@ class Corridor(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """All there is to know in the middle of an attempt, the number of the step aside."""
+    """The state during a rollout, without the step number."""
 
     room: int = 0
-    """Where the agent is; as many as there are rooms = it is out."""
+    """The agent's room; the number of rooms = it is out."""
     lit: tuple[int, ...] = ()
     """Which of its two colours each lamp shows that was lit so far."""
     is_stuck: bool = False
-    """Whether the last action came to nothing."""
+    """Whether the last action had no effect."""
 
 
 def advance(corridor: Corridor, stand: Stand, action: str) -> Stand:
-    """Where a colour leads if it does not come to nothing by chance."""
+    """The state after a colour, if noise does not cancel it."""
     door = stand.room - len(corridor.lamps) - corridor.passages
     if stand.room < len(corridor.lamps):
         bit = corridor.wiring[stand.room][corridor.colours.index(action)]
@@ -81,12 +81,12 @@ def advance(corridor: Corridor, stand: Stand, action: str) -> Stand:
 
 
 def stay(stand: Stand) -> Stand:
-    """The same place after an action that came to nothing."""
+    """The same state after an action without effect."""
     return stand._replace(is_stuck=True)
 
 
 def comes_to_nothing(corridor: Corridor, stand: Stand, action: str, step: int) -> bool:
-    """Whether chance takes an action away: it belongs to the seed, the step, the room and the action."""
+    """Whether noise cancels an action; it depends on the seed, the step, the room and the action."""
     return draw_uniform(ENV, corridor.seed, step, stand.room, action) < corridor.noise
 
 
@@ -109,7 +109,7 @@ def is_out(corridor: Corridor, stand: Stand) -> bool:
 
 
 def tell_text(corridor: Corridor, stand: Stand, *, one_reply: bool) -> str:
-    """What is shown: the room, and on arrival the lamp that was just lit; never a lamp that was lit before."""
+    """The observation: the room, and on arrival the lamp that was just lit; never an earlier lamp."""
     if stand.is_stuck and one_reply:
         return NOTHING_HAPPENS
     room = _tell_room(corridor, stand.room)
@@ -144,7 +144,7 @@ def _tell_lamp(corridor: Corridor, stand: Stand, lamp: int) -> str:
 
 
 SIZES = PanelSizes(train=1000, validation=100, test=200)
-"""Tasks in each panel, where so many different corridors exist."""
+"""Tasks in each task set, if there are so many different corridors."""
 MAX_ROOMS = 12
 GOAL = "get out."
 
@@ -152,22 +152,22 @@ GOAL = "get out."
 class Aliased(Part, slot="env", self_contained=True):
     """A corridor of switches, passages and doors; each switch lights a lamp, and doors ask for the lamps' colours.
 
-    What an agent says at a switch decides which of two colours its lamp takes; the next text tells it, later texts do
-    not. So the text at a door hides one bit for each lamp, and attempts of a group that stand before the same door
-    may need different colours: how much of the past matters is set by `hidden_bits` (how much is hidden), `passages`
-    (how long ago it was told) and `one_reply` (whether even the place is hidden after a mistake). With 0 hidden bits
-    doors name their colour, and the text is the state.
+    The agent's word at a switch decides which of two colours its lamp gets. Only the next text shows it. So the text at
+    a door hides one bit per lamp, and rollouts at the same door may need different colours. Three settings decide how
+    much of the past matters: `hidden_bits` (how much is hidden), `passages` (how long ago it was shown) and `one_reply`
+    (whether the position is hidden after a mistake). With 0 hidden bits doors name their colour, and the text is the
+    state.
 
-    A wrong colour, and with the probability `noise` any colour, comes to nothing and costs a step. Chance belongs to
-    the task's seed, the number of the step, the room and the action: forks and replays are exact.
+    A wrong colour, and with probability `noise` any colour, has no effect and costs a step. Chance depends on the
+    task's seed, the step number, the room and the action only, so forks and replays are exact.
 
-    Choices: the family is ours, made to hold credit against the truth; every colour is possible everywhere. The
-    expert knows the lamps, and the panels hold only tasks on which it arrives in time. `state_key` is the whole state
-    (room, lamps, whether the last action came to nothing); `key = "observation"` takes the text alone.
+    Choices: this environment was made to compare advantages with the true ones; every colour is admissible everywhere.
+    The expert knows the lamps, and the task sets contain only tasks that it solves in time. `state_key` is the whole
+    state (room, lamps, whether the last action had an effect); `key = "observation"` is the text alone.
     """
 
     hidden_bits: Annotated[int, Field(ge=0, le=3)] = 1
-    """Lamps, and so bits that the text at a door hides."""
+    """Lamps; the text at a door hides one bit per lamp."""
     passages: Annotated[int, Field(ge=0, le=6)] = 1
     """Rooms between the last switch and the first door, where any colour leads on: how long ago the lamps were seen."""
     num_doors: Annotated[int, Field(ge=1, le=8)] = 4
@@ -175,15 +175,15 @@ class Aliased(Part, slot="env", self_contained=True):
     num_colours: Annotated[int, Field(ge=2, le=len(COLOURS))] = 4
     """Colours, and so actions."""
     noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Probability that an action comes to nothing."""
+    """Probability that an action has no effect."""
     one_reply: bool = False
-    """Whether "Nothing happens." is all that is shown then, in every room; otherwise the room is told again."""
+    """Whether an action without effect shows only "Nothing happens."; otherwise the room is shown too."""
     max_steps: Annotated[int, Field(ge=1)] = 12
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
     success_reward: float = 1.0
     """Reward of the step through the last door."""
     key: Literal["situation", "observation"] = "situation"
-    """What makes two steps comparable: the whole state, or the text."""
+    """The state key: the whole state, or the text."""
     goal_in_text: bool = False
     """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
 
@@ -215,7 +215,7 @@ class Aliased(Part, slot="env", self_contained=True):
 
 
 class AliasedEnvironment(SteppedEnvironment):
-    """One attempt to get out of a corridor."""
+    """One rollout to get out of a corridor."""
 
     def __init__(self, task: Task, part: Aliased) -> None:
         super().__init__(task, part.max_steps)

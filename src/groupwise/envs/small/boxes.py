@@ -19,7 +19,7 @@ from groupwise.parts.part import Part
 
 ENV = "boxes"
 SIZES = PanelSizes(train=1000, validation=100, test=200)
-"""Tasks in each panel, where so many different levels exist."""
+"""Tasks in each task set, if there are so many different levels."""
 MAX_SIZE = 8
 
 
@@ -47,9 +47,9 @@ class Boxes(Part, slot="env", self_contained=True):
     A level is made from its end: the boxes stand on their targets, and the agent walks and pulls at random for
     `num_moves` moves. Played forwards, that is a solution, so every level can be solved in so many moves.
 
-    Choices: everything is seen, as coordinates. A move against a wall or a box that cannot move is not possible:
-    "Nothing happens." A box in a corner is not noticed; the attempt then runs to its limit. `state_key` is where the
-    agent and the boxes are.
+    Choices: everything is visible, as coordinates. A move against a wall or a blocked box is invalid: "Nothing
+    happens." A box that is stuck in a corner is not detected; the rollout then runs to its limit. `state_key` is the
+    position of the agent and the boxes.
     """
 
     size: Annotated[int, Field(ge=3, le=MAX_SIZE)] = 5
@@ -61,7 +61,7 @@ class Boxes(Part, slot="env", self_contained=True):
     num_moves: Annotated[int, Field(ge=2)] = 14
     """Moves of the backward play that makes a level: the most that a solution needs."""
     max_steps: Annotated[int, Field(ge=1)] = 20
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
     success_reward: float = 1.0
     """Reward of the step that puts the last box in its place."""
     goal_in_text: bool = False
@@ -71,8 +71,8 @@ class Boxes(Part, slot="env", self_contained=True):
     def _solvable_in_time(self) -> Boxes:
         if self.num_moves > self.max_steps:
             raise ValueError(
-                f"num_moves is {self.num_moves}, more than max_steps, {self.max_steps}: "
-                "some levels could not be solved; raise max_steps"
+                f"num_moves is {self.num_moves}, more than max_steps ({self.max_steps}), "
+                "so some levels cannot be solved; increase max_steps"
             )
         return self
 
@@ -93,7 +93,7 @@ class Boxes(Part, slot="env", self_contained=True):
 
 
 class BoxesEnvironment(SteppedEnvironment):
-    """One attempt at a level."""
+    """One rollout of a level."""
 
     def __init__(self, task: Task, part: Boxes) -> None:
         super().__init__(task, part.max_steps)
@@ -131,14 +131,14 @@ class BoxesEnvironment(SteppedEnvironment):
 
 
 def find_next_move(level: BoxLevel, position: Position, plan: dict[Position, str]) -> str | None:
-    """The next move of a shortest solution, None where there is none; `plan` keeps what was found for later."""
+    """The next move of a shortest solution, None if there is none; `plan` caches solutions."""
     if position not in plan:
         plan |= find_shortest_solution(level, position)
     return plan.get(position)
 
 
 def push(level: BoxLevel, position: Position, move: str) -> Position | None:
-    """The position after a move, or None where a wall or a stuck box is in the way."""
+    """The position after a move; None if a wall or a blocked box is in the way."""
     there = shift(position.at, move)
     if not level.is_free(there):
         return None
@@ -151,7 +151,7 @@ def push(level: BoxLevel, position: Position, move: str) -> Position | None:
 
 
 def find_shortest_solution(level: BoxLevel, start: Position) -> dict[Position, str]:
-    """The move to make in each position of a shortest solution (breadth first); empty where there is none."""
+    """The move in each position of a shortest solution (breadth first); empty if there is none."""
     came: dict[Position, tuple[Position, str]] = {}
     queue = deque([start])
     while queue:
@@ -171,7 +171,7 @@ def find_shortest_solution(level: BoxLevel, start: Position) -> dict[Position, s
 
 
 def _draw(size: int, num_boxes: int, num_walls: int, num_moves: int, index: int) -> Proposal | None:
-    """Set boxes on targets, walk and pull backwards; None where every box is on a target again."""
+    """Put boxes on targets, walk and pull backwards; None if every box is on a target again."""
     draws = Draws(ENV, size, num_boxes, num_walls, num_moves, index)
     if 2 * num_boxes + num_walls + 1 > size * size:
         return None

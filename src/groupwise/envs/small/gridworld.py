@@ -18,12 +18,12 @@ from groupwise.parts.part import Part
 
 ENV = "gridworld"
 SIZES = PanelSizes(train=1000, validation=100, test=200)
-"""Tasks in each panel, where so many different lakes exist."""
+"""Tasks in each task set, if there are so many different lakes."""
 MAX_SIZE = 10
 SIDEWAYS = {"up": ("left", "right"), "down": ("left", "right"), "left": ("up", "down"), "right": ("up", "down")}
 """Where a move may slip to."""
 PATIENCE_FACTOR = 0.99
-"""What a goal one step later is worth to the expert: it prefers the shorter of two equally safe ways."""
+"""The expert's discount per step: it prefers the shorter of two equally safe ways."""
 CLOSE_ENOUGH = 1e-4
 """A sweep that improves no value by more than this ends the expert's value iteration."""
 Lake = tuple[str, ...]
@@ -31,15 +31,14 @@ Lake = tuple[str, ...]
 
 
 class Gridworld(Part, slot="env", self_contained=True):
-    """A lake of ice and holes; reach the goal. Falling into a hole ends the attempt without a reward.
+    """A lake of ice and holes; reach the goal. Falling into a hole ends the rollout without a reward.
 
-    With `slip`, a move goes to one of its two sides instead with that probability, half to each. Whether it slips
-    belongs to the task's seed and the number of the step: all attempts at a task meet the same ice, and forks and
-    replays are exact.
+    With probability `slip`, a move goes to one of its two sides instead, half to each. A slip depends on the task's
+    seed and the step number, so all rollouts of a task have the same slips, and forks and replays are exact.
 
-    Choices: every move is possible everywhere; one over the edge stays where it is, as in Gymnasium's FrozenLake. On
-    slippery lakes the expert goes the way that most likely arrives, without knowing the slips to come, and the panels
-    hold only tasks on which it does arrive. `state_key` is the cell.
+    Choices: every move is admissible everywhere. A move over the edge has no effect, as in Gymnasium's FrozenLake. On
+    slippery lakes the expert takes the way that most likely reaches the goal, without knowing the next slips. The task
+    sets contain only tasks that it solves. `state_key` is the cell.
     """
 
     size: Annotated[int, Field(ge=3, le=MAX_SIZE)] = 4
@@ -49,7 +48,7 @@ class Gridworld(Part, slot="env", self_contained=True):
     slip: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Probability that a move goes sideways."""
     max_steps: Annotated[int, Field(ge=1)] = 20
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
     success_reward: float = 1.0
     """Reward of the step that reaches the goal."""
     goal_in_text: bool = False
@@ -72,7 +71,7 @@ class Gridworld(Part, slot="env", self_contained=True):
 
 
 class GridworldEnvironment(SteppedEnvironment):
-    """One attempt to cross a lake."""
+    """One rollout to cross a lake."""
 
     def __init__(self, task: Task, part: Gridworld) -> None:
         super().__init__(task, part.max_steps)

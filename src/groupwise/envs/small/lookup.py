@@ -26,18 +26,18 @@ TRAITS = {
     "job": ("baker", "doctor", "farmer", "painter", "pilot", "tailor"),
     "pet": ("cat", "dog", "fish", "horse", "parrot", "rabbit"),
 }
-"""What is asked for in the end, and what it can be."""
+"""What a question asks for, and the possible values."""
 
 
 class Lookup(Part, slot="env", self_contained=True):
     """Questions about people, such as "what is the city of the boss of anna?", with searches and a verifier.
 
-    `search boss of anna` tells "The boss of anna is ben."; `answer paris` ends the attempt. A search that cannot be
-    understood, or for a person the agent has not heard of, is refused. With `hops` 0 the task is single-turn: the
-    facts are in the text, and the first action ends the attempt.
+    `search boss of anna` tells "The boss of anna is ben."; `answer paris` ends the rollout. A search is invalid if it
+    cannot be read, or if the agent has not seen the person's name. With `hops` 0 the task is single-turn: the text
+    contains the facts, and the first action ends the rollout.
 
-    Choices: an answer is right if it names the value, in any case and spacing. `state_key` is what the agent knows:
-    the facts it has found, in alphabetical order.
+    Choices: an answer is right if it names the value, in any case and spacing. `state_key` is the list of facts that
+    the agent has found, in alphabetical order.
     """
 
     writes: ClassVar[frozenset[str]] = frozenset(
@@ -48,11 +48,11 @@ class Lookup(Part, slot="env", self_contained=True):
     num_people: Annotated[int, Field(ge=3, le=len(PEOPLE))] = 5
     """People in the world."""
     max_steps: Annotated[int, Field(ge=1)] = 8
-    """Steps before an attempt is truncated."""
+    """Steps before a rollout is truncated."""
     success_reward: float = 1.0
     """Reward of a right answer."""
     goal_in_text: bool = False
-    """Whether each text begins with the task; it always does where the facts are given."""
+    """Whether each text begins with the task; with 0 hops it always does."""
 
     @model_validator(mode="after")
     def _solvable_in_time(self) -> Lookup:
@@ -79,7 +79,7 @@ class Lookup(Part, slot="env", self_contained=True):
 
 
 class LookupEnvironment(SteppedEnvironment):
-    """One attempt at a question."""
+    """One rollout of a question."""
 
     def __init__(self, task: Task, part: Lookup) -> None:
         super().__init__(task, part.max_steps)
@@ -163,14 +163,14 @@ def normalise_answer(answer: str) -> str:
 
 
 def _read_calls(verb: str, rest: str) -> list[dict[str, Any]]:
-    """The search of an action, whether it may be made or not; empty = the action is no search."""
+    """The search of an action, valid or not; empty = the action is no search."""
     relation, _, person = (part.strip() for part in rest.partition(" of "))
     is_search = verb == "search" and relation and person
     return [write_call("search", {"relation": relation, "person": person})] if is_search else []
 
 
 def _list_gold_facts(facts: Mapping[str, str], chain: Sequence[str], *, has_searches: bool) -> dict[str, Any]:
-    """What is known of a question from the beginning; where nothing can be searched, no search leads to the answer."""
+    """The correct answer and the searches that lead to it; without searches, `gold_calls` is empty."""
     needed = _list_needed_facts(facts, chain) if has_searches else []
     return {
         "gold_answer": follow_chain(facts, chain),

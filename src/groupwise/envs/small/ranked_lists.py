@@ -24,7 +24,7 @@ from groupwise.parts.part import Part
 ITEM_END = ";"
 """What ends an item; a new line does too."""
 MAX_ITEMS = 200
-"""Items that are told apart; whatever comes after them belongs to the last."""
+"""Items at most; the rest of the text belongs to the last one."""
 MAX_NAME = 200
 """Characters of an item that are read."""
 _END = re.compile(r"[;\n]")
@@ -42,9 +42,9 @@ class ReadList:
     """
 
     names: tuple[str, ...]
-    """The thing that each item names; empty where it names none of those offered."""
+    """The thing that each item names; empty if it was not offered."""
     relevance: tuple[int, ...]
-    """How relevant each item is; 0 for what was not offered and for what was named before."""
+    """The relevance of each item; 0 for things that were not offered or were named before."""
     spans: tuple[tuple[int, int], ...]
     """Where each item begins and ends in the answer, in characters; the sign that ends it belongs to it."""
 
@@ -83,13 +83,13 @@ def _discount(relevance: Sequence[int], gain: Gain) -> float:
 
 
 def _name_item(text: str) -> str:
-    """What an item says, in lower case, without signs and without the number that models like to put before it."""
+    """The name in an item: lower case, without punctuation and without a leading number."""
     words = _find_words(text[:MAX_NAME])
     return " ".join(words[1:] if len(words) > 1 and words[0].isdigit() else words)
 
 
 def _cut_items(answer: str) -> list[tuple[int, int]]:
-    """Where the items of an answer lie; what has no word belongs to the item before it, or to the first."""
+    """The spans of items; text without words belongs to the item before it, or to the first one."""
     ends = [match.end() for match in islice(_END.finditer(answer), MAX_ITEMS - 1)]
     spans: list[tuple[int, int]] = []
     first = 0
@@ -116,16 +116,16 @@ BEST, NOT_BEST, NO_LIST = "No order is better.", "There is a better order.", "Th
 class RankedLists(Part, slot="env", self_contained=True):
     """Things in the order of how well they fit a wish: "cherry ; ruby ; frog ; egg", in one answer.
 
-    One step: the action is the whole list. A thing is as relevant as it has wanted properties, 0 to 3, and the reward
-    is the NDCG of the list. What each item is worth is told as facts of the step, for methods that give credit by
-    rank: `items` (what each names, empty where it was not offered), `item_relevance`, `items_exact` (whether an item
-    is as relevant as the best list's at its rank), `item_spans` (where it lies in the answer, in characters, the sign
-    that ends it included); and of the list `graded_match` (its NDCG), `best_relevance` (by rank of the best list) and
-    `list_length` (how many are asked for).
+    One step: the action is the whole list. The relevance of a thing is the number of wanted properties that it has, 0
+    to 3. The reward is the NDCG of the list. For methods that give advantages by rank, the step info has, per item:
+    `items` (its name, empty if it was not offered), `item_relevance`, `items_exact` (whether it is as relevant as the
+    best list's item at that rank), `item_spans` (its characters in the answer, with the sign that ends it). For the
+    list it has `graded_match` (its NDCG), `best_relevance` (by rank of the best list) and `list_length` (items asked
+    for).
 
-    Choices: items end with ; or a new line, and may be numbered. What was not offered or was named before has relevance
-    0. A list may be shorter or longer than asked for; items beyond the last rank add nothing. Only the best order of
-    just as many items is a success. An answer that names nothing that was offered is refused.
+    Choices: items end with ; or a new line, and may be numbered. Things that were not offered or were named before have
+    relevance 0. A list may be shorter or longer than asked for; items beyond the last rank add nothing. Success is a
+    best order of exactly that many items. An answer without any offered thing is invalid.
     """
 
     writes: ClassVar[frozenset[str]] = frozenset(
@@ -136,11 +136,11 @@ class RankedLists(Part, slot="env", self_contained=True):
     list_length: Annotated[int, Field(ge=2, le=20)] = 4
     """Items that are asked for."""
     gain: Gain = "linear"
-    """What relevance r adds to the discounted gain: r, or 2^r - 1 (`exponential`)."""
+    """Gain of relevance r before the discount: r, or 2^r - 1 (`exponential`)."""
     max_steps: Annotated[int, Field(ge=1)] = 1
-    """An answer ends the attempt, so one step is all there is."""
+    """An answer ends the rollout, so there is only one step."""
     success_reward: float = 1.0
-    """Reward of a list that no order is better than; others have their share of it."""
+    """Reward of a best list; others get this times their NDCG."""
 
     @model_validator(mode="after")
     def _offers_enough(self) -> RankedLists:
@@ -168,7 +168,7 @@ class RankedLists(Part, slot="env", self_contained=True):
 
 
 class RankedListsEnvironment(SteppedEnvironment):
-    """One attempt at a list."""
+    """One rollout of a list."""
 
     def __init__(self, task: Task, part: RankedLists) -> None:
         super().__init__(task, part.max_steps)

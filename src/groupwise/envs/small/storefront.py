@@ -29,12 +29,11 @@ MAX_OPTION_VALUES = 4
 class Storefront(ShopPart, slot="env", self_contained=True):
     """Shopping with WebShop's pages, actions and score, over a catalogue that is drawn from a seed.
 
-    The kinds of products, their departments and attributes are real ones, as they occur in WebShop's instructions; the
-    products, brands, options and prices are invented. So a score here says nothing about WebShop's. The rules are those
-    of `Webshop`.
+    The kinds of products, their departments and attributes are those of WebShop's instructions; products, brands,
+    options and prices are invented. So scores are not comparable with WebShop's. The rules are those of `Webshop`.
 
-    Choices: every attribute of a product stands on one of its pages, half of them in its title, so that a shopper who
-    reads can find out. Of the other products of the same kind, about nine in ten lack something that is asked for.
+    Choices: every attribute of a product is on one of its pages, half of them in its title. About nine in ten other
+    products of the same kind lack something that is asked for.
     """
 
     shop: int = 0

@@ -26,26 +26,26 @@ SIZES = PanelSizes(train=2000, validation=200, test=400)
 class WorkedSums(Part, slot="env", self_contained=True):
     """Sums with their working: "4 + 7 = 11 ; 11 + 2 = 13 ; answer 13", in one answer of 20 to 60 words.
 
-    One step: the action is the whole answer. Only the total counts for the reward; an answer that ends without one is
-    refused. Each line is checked too, and what comes of it is told as facts of the step, for methods that give credit
-    inside an answer and for those who judge them: `lines_right` (the line goes on from the result before it with the
-    next number and adds up rightly), `lines_on_track` (its result is what the numbers so far come to), `line_ends`
-    (words up to its end; with the model `tiny` these are tokens), `answer` and `gold_answer`.
+    One step: the action is the whole answer. Only the total counts for the reward; an answer without a total is
+    invalid. Each line is checked too. For methods that give advantages inside an answer, and for judges, the step info
+    has: `lines_right` (the line continues from the result before it with the next number and is correct),
+    `lines_on_track` (its result is the true sum so far), `line_ends` (words up to its end; with the model `tiny` these
+    are tokens), `answer` and `gold_answer`.
 
-    Choices: lines end with ; or a new line; an empty one belongs to the line before it. An answer may say the total
-    early: its last line is right where that is the result so far and all numbers that are left. A line that cannot be
-    read is wrong and changes no result.
+    Choices: lines end with ; or a new line; an empty line belongs to the line before it. An answer may say the total
+    early: its last line is right if it is the result so far plus all numbers that are left. A line that cannot be read
+    is wrong and changes no result.
     """
 
     writes: ClassVar[frozenset[str]] = frozenset(
         {"lines_right", "lines_on_track", "line_ends", "answer", "gold_answer"}
     )
     num_terms: Annotated[int, Field(ge=4, le=10)] = 5
-    """Numbers to add: an answer has a line less than that, and one for the total; six words a line."""
+    """Numbers to add: an answer has as many lines (the last one says the total), with six words per line."""
     largest_term: Annotated[int, Field(ge=4, le=50)] = 9
     """The largest number to add."""
     max_steps: Annotated[int, Field(ge=1)] = 1
-    """An answer ends the attempt, so one step is all there is."""
+    """An answer ends the rollout, so there is only one step."""
     success_reward: float = 1.0
     """Reward of a right total."""
 
@@ -57,7 +57,7 @@ class WorkedSums(Part, slot="env", self_contained=True):
         return WorkedSumsEnvironment(task, self)
 
     def vocabulary(self) -> tuple[str, ...]:
-        # Slips are carried along: one at each line, the last one included, can still be said.
+        # Large enough for one error per line, which later lines continue.
         numbers = (str(number) for number in range(self.num_terms * (self.largest_term + 1) + 1))
         sentences = "Add + . = ; answer Right. Wrong. That is not an answer."
         return vocabulary_of((self.instruction(), sentences, *numbers))
@@ -67,7 +67,7 @@ class WorkedSums(Part, slot="env", self_contained=True):
 
 
 class WorkedSumsEnvironment(SteppedEnvironment):
-    """One attempt at a sum."""
+    """One rollout of a sum."""
 
     def __init__(self, task: Task, part: WorkedSums) -> None:
         super().__init__(task, part.max_steps)
@@ -126,9 +126,9 @@ class CheckedAnswer:
     total: int | None
     """What the last line says; None = it says no total."""
     is_right: tuple[bool, ...]
-    """Of each line, whether it goes on from the result before it with the next number, and adds them up rightly."""
+    """For each line: whether it continues from the result before it with the next number and adds correctly."""
     is_on_track: tuple[bool, ...]
-    """Of each line, whether its result is what the numbers so far come to, or the total of the last line."""
+    """For each line: whether its result is the true sum so far; for the last line, the true total."""
     ends: tuple[int, ...]
     """Words up to the end of each line, the sign that ends it included."""
 
@@ -176,7 +176,7 @@ def check_answer(answer: str, terms: Sequence[int]) -> CheckedAnswer:
 
 
 def _cut_lines(answer: str) -> list[str]:
-    """The lines of an answer, each with the sign that ends it; what has no word but ; belongs to a line beside it."""
+    """The lines of an answer, each with its end sign; text without words belongs to a neighbour line."""
     lowered = answer.lower()
     starts = [0, *(match.end() for match in _END.finditer(lowered)), len(lowered)]
     lines, before = [], ""

@@ -1,9 +1,9 @@
-"""Grammars by which answers are read where a package would evaluate them as Python: literals, and expressions.
+"""Grammars for answers that a package would evaluate as Python: literals and expressions.
 
-Nothing that a model writes is given to `eval`. A literal is read by `ast.literal_eval`. An expression is parsed, and
-its tree is walked by `read_tree`: numbers, symbols, arithmetic, and calls of a list of mathematical functions. Anything
-else (attributes, subscripts, texts, other names, other calls) is outside the grammar, and so is what would grow without
-bounds. What is outside raises `GrammarError`; scorers take it for the unreadable answer that it is.
+Text from a model never reaches `eval`. `ast.literal_eval` reads a literal. An expression is parsed, and `read_tree`
+walks its tree: numbers, symbols, arithmetic, and calls of listed mathematical functions. Everything else (attributes,
+subscripts, texts, other names and calls), and anything that grows without limit, raises `GrammarError`. Scorers treat
+that as an unreadable answer.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ MAX_PARSED_CHARACTERS = 20_000
 MAX_DEPTH = 100
 """Levels that parentheses and calls may nest; a long sum is no deeper than a short one."""
 MAX_EXPONENT = 1000
-"""Of an expression, and the largest number that a function such as the factorial is computed of."""
+"""Largest exponent, and largest argument of a function such as the factorial."""
 MAX_BITS = 2**15
-"""Of a number that a power of numbers makes."""
+"""Largest result of a power of numbers."""
 
 SYMBOL = re.compile(r"(?!.*__)[^\W\d]\w{0,49}")
 NUMBER = re.compile(r"[0-9]{0,999}\.?[0-9]{0,999}(?:e[-+]?[0-9]{1,4})?", re.IGNORECASE)
 MAKERS = frozenset(("Symbol", "Integer", "Float", "Rational"))
-"""What sympy's transformations write around names and numbers."""
+"""Functions that sympy's transformations write around names and numbers."""
 CONSTANTS = frozenset(("pi", "E", "I", "oo", "zoo", "nan", "EulerGamma", "GoldenRatio", "Catalan", "true", "false"))
 GROWING = frozenset(
     ("factorial", "factorial2", "subfactorial", "binomial", "gamma", "loggamma", "beta", "rf", "ff", "fibonacci")
 )
-"""Functions whose value at a whole number has very many digits."""
+"""Functions whose value at an integer has very many digits."""
 FUNCTIONS = GROWING | frozenset(
     (
         *("Add", "Mul", "Pow", "Mod", "Abs", "Max", "Min", "sign", "floor", "ceiling", "frac", "re", "im", "arg"),
@@ -74,7 +74,7 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class GrammarError(ValueError):
-    """An answer is not in the grammar by which it is read."""
+    """An answer is outside the grammar."""
 
 
 def read_literal(text: str, *_: object) -> Any:
@@ -92,10 +92,10 @@ def read_literal(text: str, *_: object) -> Any:
 
 
 def read_tree(code: str | ast.Expression, names: Mapping[str, Any], symbols: Mapping[str, Any]) -> Any:
-    """The value of an expression, walked and never evaluated.
+    """The value of an expression; its tree is walked and never evaluated.
 
-    `names` are the functions and constants of the package that reads it, of which the grammar's own lists say which
-    may be used; `symbols` are names that have a meaning in this question, and come first.
+    `names` are functions and constants of the package; the lists above say which are allowed. `symbols` are names with
+    a meaning in this question, and take precedence.
     """
     if isinstance(code, str):
         code = _parse(code)
@@ -129,7 +129,7 @@ class _TreeWalk:
         raise GrammarError(f"{type(node).__name__} is not part of an expression")
 
     def _compute_binary(self, node: ast.BinOp, depth: int) -> Any:
-        # A long sum leans to the left: its terms are taken one after another, not one within another.
+        # A long sum is nested on the left: its terms are handled in a loop, not by recursion.
         rest = [node]
         while isinstance(rest[-1].left, ast.BinOp):
             rest.append(rest[-1].left)
@@ -164,7 +164,7 @@ class _TreeWalk:
         return self._names[name](*arguments, **options)
 
     def _read_argument(self, maker: str, node: ast.expr, depth: int) -> Any:
-        """What a symbol or a number is made of: a name, digits, or a whole number."""
+        """What a symbol or a number is made of: a name, digits, or an integer."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             form = SYMBOL if maker == "Symbol" else NUMBER
             if not form.fullmatch(node.value):
@@ -176,7 +176,7 @@ class _TreeWalk:
 
 
 def _parse(code: str) -> ast.Expression:
-    if len(code) > 10 * MAX_PARSED_CHARACTERS:  # sympy writes more around each name and number than was said
+    if len(code) > 10 * MAX_PARSED_CHARACTERS:  # sympy makes the text longer
         raise GrammarError(f"longer than {MAX_PARSED_CHARACTERS} characters")
     try:
         return ast.parse(code.strip(), mode="eval")
@@ -197,7 +197,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _size(value: Any) -> float:
-    """How large a number is; 0 for what is none. Numbers beyond all floats are as large as they get."""
+    """The size of a number; 0 for other values, infinity beyond the largest float."""
     if not (_is_number(value) or getattr(value, "is_Float", False)):
         return 0.0
     try:
@@ -207,7 +207,7 @@ def _size(value: Any) -> float:
 
 
 def _bits(value: Any) -> int | None:
-    """Binary digits of a whole number or fraction other than 0 and 1; None for anything else."""
+    """Binary digits of an integer or fraction other than 0 and 1; None for anything else."""
     if not _is_number(value):
         return None
     numerator, denominator = (value, 1) if isinstance(value, int) else (int(value.p), int(value.q))
@@ -216,16 +216,15 @@ def _bits(value: Any) -> int | None:
     return max(abs(numerator).bit_length(), denominator.bit_length())
 
 
-# sympy without evaluation: where it would run text as Python, the text is read by a grammar.
+# sympy without evaluation. Inside a verifier's process its evaluators are replaced.
 #
-# Inside a verifier's process these places are replaced. `parse_expr` (and `sympify`, and `Number("...")`, which call
-# it) evaluates what its transformations wrote: that is walked by `read_tree`. With `evaluate=False` it
-# compiles a tree first: the tree itself is kept, and walked. `lambdify` compiles a function whose text has the names of
-# symbols in it, which LaTeX lets a model choose: its text must be arithmetic.
+# `parse_expr` (and `sympify` and `Number("...")`, which call it) evaluates the output of its transformations:
+# `read_tree` walks it instead. With `evaluate=False` it compiles a tree first: the tree is kept and walked. `lambdify`
+# compiles text with names of symbols, which a model can choose in LaTeX: this text must be arithmetic.
 
 PARSER, LAMBDIFY = "sympy.parsing.sympy_parser", "sympy.utilities.lambdify"
 IMPORT = "from sympy import *"
-"""What `parse_expr` runs for the names that it knows; here they are lent to it."""
+"""`parse_expr` runs this to get its names; here the names are put in directly."""
 _HARMLESS = frozenset(("abs", "min", "max", "sum", "pow", "round", "int", "float", "complex", "bool", "range", "len"))
 _DANGEROUS = frozenset(dir(builtins)) - _HARMLESS
 _PARTS_OF_A_FUNCTION = (
@@ -234,11 +233,11 @@ _PARTS_OF_A_FUNCTION = (
     *(ast.List, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context),
 )
 _CANARIES = ("().__class__", "print(1)", "x.is_zero", "[1][0]", "Symbol('a b')", "sympify('1')", "lambda: 1", "S('1')")
-"""Harmless texts that evaluation would take, and the grammar does not."""
+"""Harmless texts that evaluation accepts and the grammar rejects."""
 
 
 def guard_sympy() -> None:
-    """Replace sympy's evaluation in this process, and see that it is gone; an unknown sympy is refused."""
+    """Replace sympy's evaluation in this process, and check it; an unknown sympy is rejected."""
     sympy, parser, lambdify = (import_module(name) for name in ("sympy", PARSER, LAMBDIFY))
     names, stringify = {name: getattr(sympy, name) for name in sympy.__all__}, parser.stringify_expr
 
@@ -284,11 +283,11 @@ def _compile_arithmetic(text: str, filename: str, mode: str) -> Any:
 def _expect_refusal(parser: Any, text: str, *, evaluate: bool) -> None:
     try:
         parser.parse_expr(text, evaluate=evaluate)
-    except Exception:  # its transformations refuse some of them in their own way
+    except Exception:  # its transformations reject some of them with other errors
         return
     raise _refuse_sympy("parse_expr")
 
 
 def _refuse_sympy(place: str) -> ConfigError:
     version = getattr(import_module("sympy"), "__version__", "?")
-    return ConfigError(f"sympy {version} evaluates text in a way that is not known ({place}); pip install sympy==1.14")
+    return ConfigError(f"sympy {version} evaluates text in an unknown way ({place}); pip install sympy==1.14")

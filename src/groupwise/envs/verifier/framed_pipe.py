@@ -1,8 +1,8 @@
-"""What passes between a verifier and the process that asks it: JSON in frames of bounded length, never objects.
+"""The messages between a verifier and its client: JSON in frames of limited length, never objects.
 
-A frame is four bytes of length and as many bytes of JSON. Each request has a number, and only the answer that names it
-is taken. What a verifier says is as little to be trusted as the answers that it judges: a frame that is too long, is
-not JSON, has another form, names another call, or is followed by something that nobody asked for breaks the protocol.
+A frame is four bytes of length and as many bytes of JSON. Each request has a number, which its answer must repeat. The
+verifier is not trusted, like the answers that it judges. A frame breaks the protocol if it is too long, is not JSON,
+has another form or another number, or is followed by extra bytes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, Literal, NamedTuple, get_args
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 Kind = Literal["answered", "failed", "fault"]
-"""What came of a request: an answer, a judge that failed at it, or a request that cannot be meant."""
+"""The result of a request: an answer, a judge that failed, or an invalid request."""
 MAX_BYTES = 2**24
-"""Of a frame: a page of questions fits in, and nothing that would fill the memory."""
+"""Limit of a frame: large enough for a page of questions, too small to fill the memory."""
 _LENGTH = struct.Struct("!I")
 _CHUNK = 2**16
 _KINDS = get_args(Kind)
@@ -29,11 +29,11 @@ _WORDS = (b"false", b"true")
 
 
 class ProtocolError(ValueError):
-    """What came through the pipe is not what was asked for."""
+    """A message breaks the protocol."""
 
 
 class FramedPipe:
-    """One end of the pipe. With a deadline nothing blocks, neither one who does not read nor one who stops halfway."""
+    """One end of the pipe. With a deadline it never blocks, even if the other end stops."""
 
     def __init__(self, descriptor: int, *, blocks: bool) -> None:
         self._descriptor = descriptor
@@ -43,7 +43,7 @@ class FramedPipe:
         self._writable.register(descriptor, select.POLLOUT)
 
     def send(self, frame: bytes, *, within: float | None = None) -> None:
-        """Write a frame; one that is not taken in time raises TimeoutError."""
+        """Write a frame; raise TimeoutError if it is not read in time."""
         if len(frame) > MAX_BYTES:
             raise ProtocolError(f"a message of {len(frame)} bytes; at most {MAX_BYTES} are sent")
         until = None if within is None else time.monotonic() + within
@@ -55,7 +55,7 @@ class FramedPipe:
                 _wait(self._writable, until)
 
     def receive(self, *, within: float | None = None) -> bytes:
-        """Read one frame and nothing beyond it; what does not come in time raises TimeoutError, the end EOFError."""
+        """Read exactly one frame; raise TimeoutError if it is late, and EOFError at the end."""
         until = None if within is None else time.monotonic() + within
         frame = self._read(until)
         while True:
@@ -94,21 +94,21 @@ def write_request(call: int, request: Mapping[str, Any], seconds: float) -> byte
     message = [call, seconds, dict(request)]
     try:
         return to_json(message)
-    except (ValueError, PydanticSerializationError):  # half a character: in ASCII it passes as it is
+    except (ValueError, PydanticSerializationError):  # a lone surrogate: ASCII escapes keep it
         return json.dumps(message, allow_nan=False).encode()
 
 
 def read_request(frame: bytes) -> tuple[int, float, dict[str, Any]]:
-    """A request, inside the verifier; it comes from a process that is trusted."""
+    """A request, inside the verifier; its sender is trusted."""
     try:
         call, seconds, request = from_json(frame)
-    except ValueError:  # half a character
+    except ValueError:  # a lone surrogate
         call, seconds, request = json.loads(frame)
     return call, seconds, request
 
 
 class JudgeAnswer(NamedTuple):
-    """What a verifier answers to a call."""
+    """A verifier's answer to a call."""
 
     kind: Kind
     content: Any
@@ -117,17 +117,14 @@ class JudgeAnswer(NamedTuple):
 
 
 def write_answer(call: int, answer: JudgeAnswer) -> bytes:
-    """An answer as JSON; what JSON does not have raises ValueError or TypeError.
-
-    It is a list: there are no names of fields that could come twice.
-    """
+    """An answer as a JSON list (no names that could occur twice); raise ValueError or TypeError for other values."""
     if type(answer.content) is float and math.isfinite(answer.content):  # the usual one, at once
         return b'[%d, "answered", %s, %s]' % (call, float.__repr__(answer.content).encode(), _WORDS[answer.is_last])
     return json.dumps([call, *answer], allow_nan=False).encode()
 
 
 def read_answer_to(call: int, frame: bytes) -> JudgeAnswer:
-    """What a verifier answered to a call; ProtocolError where it answered something else."""
+    """A verifier's answer to a call; raise ProtocolError for anything else."""
     try:
         message = from_json(frame, allow_inf_nan=False, cache_strings="none")
     except ValueError:

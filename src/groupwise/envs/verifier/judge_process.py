@@ -1,7 +1,7 @@
-"""What runs inside a verifier's process: requests come in through a pipe and are judged one by one.
+"""The verifier's process: it reads requests from a pipe and judges them one by one.
 
-The process imports its judge, gives up its rights (`system.sandbox`), says which boundaries hold, and serves. It ends
-with its parent, with its pipe, and after an answer that took more memory than an answer should.
+The process imports its judge, gives up its rights (`system.sandbox`), reports the active boundaries, and serves. It
+ends with its parent, with its pipe, and after an answer that used too much memory.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from groupwise.system.sandbox import confine, die_with_parent, filter_calls
 from groupwise.system.text import quote_line
 
 MAX_MEMORY = 2 * 2**30
-"""Address space of the process: an answer such as 9^9^9^9 must not take the machine's memory."""
+"""Address space of the process: an answer such as 9^9^9^9 must not fill the memory."""
 MAX_PEAK_MEMORY = 2**30
-"""Bytes; a process that ever took more is replaced after its answer."""
+"""Bytes; a process whose peak was higher is replaced after its answer."""
 MAX_FAULT_CHARACTERS = 3000
-"""Of what is wrong with a request: some list all the names that there are."""
+"""Limit of an error message about a request; some list all names."""
 NOT_HELD = "could not give up its right to make system calls"
 
 Judge = Callable[[Mapping[str, Any]], Any]
 
 
 def serve(descriptor: int, judge: str, parent: int, *, apart: bool) -> None:
-    """Judge requests until the pipe closes. The first message says what kept it from starting, or the boundaries.
+    """Judge requests until the pipe closes. The first message has the active boundaries, or the start-up error.
 
-    `apart`: a child judges each answer and ends with it, so that no answer can change what judges the next.
+    `apart`: a child process judges each answer and then ends, so no answer can affect the next one.
     """
     die_with_parent(parent)
     os.set_inheritable(descriptor, False)
@@ -45,11 +45,11 @@ def serve(descriptor: int, judge: str, parent: int, *, apart: bool) -> None:
     try:
         module, _, function = judge.partition(":")
         answer_judge: Judge = getattr(importlib.import_module(module), function)()
-    except Exception as error:  # importing somebody's package may raise anything, and the parent should hear of it
+    except Exception as error:  # a foreign package may raise anything; the parent reports it
         pipe.send(write_answer(0, JudgeAnswer("failed", quote_line(f"{type(error).__name__}: {error}"))))
         return
     boundaries = confine(max_memory=MAX_MEMORY, filters_calls=not apart)
-    # Linux begins a new program's peak with that of the process that started it, and a trainer is large.
+    # On Linux the peak starts with that of the parent process, and a trainer is large.
     max_peak = max(MAX_PEAK_MEMORY, measure_peak_memory())
     pipe.send(write_answer(0, JudgeAnswer("answered", sorted(boundaries))))
     while True:
@@ -63,7 +63,7 @@ def serve(descriptor: int, judge: str, parent: int, *, apart: bool) -> None:
 
 
 def answer_frame(judge: Judge, frame: bytes, *, max_peak: int) -> bytes:
-    """The answer to a request, as it is sent; it says that it is the last where the memory's peak is too high."""
+    """The answer to a request, as it is sent; it is the last one if the memory peak is too high."""
     call, seconds, request = read_request(frame)
     kind, content, is_last = _judge_request(judge, request, seconds)
     is_last = is_last or measure_peak_memory() > max_peak
@@ -82,7 +82,7 @@ def measure_peak_memory() -> int:
 
 
 def _judge_request(judge: Judge, request: Mapping[str, Any], seconds: float) -> JudgeAnswer:
-    # Seconds of computing, not of the clock: a busy machine must not turn a right answer into a wrong one.
+    # CPU seconds, not clock seconds: a busy machine must not make a right answer wrong.
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         return JudgeAnswer("answered", judge(request))
@@ -90,7 +90,7 @@ def _judge_request(judge: Judge, request: Mapping[str, Any], seconds: float) -> 
         return JudgeAnswer("fault", quote_line(str(error), limit=MAX_FAULT_CHARACTERS))
     except MemoryError:
         return JudgeAnswer("failed", "ran out of memory", is_last=True)
-    except Exception as error:  # a verifier may raise anything at what a model says
+    except Exception as error:  # a verifier may raise anything
         return JudgeAnswer("failed", quote_line(f"raised {type(error).__name__}: {error}", limit=300))
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
@@ -105,7 +105,7 @@ def _judge_apart(judge: Judge, frame: bytes, pipe: FramedPipe) -> bytes:
     os.close(writer)
     with os.fdopen(reader, "rb") as child_pipe:
         answer = child_pipe.read(MAX_BYTES + 1)
-    os.kill(child, signal.SIGKILL)  # it has said what it had to say
+    os.kill(child, signal.SIGKILL)  # its answer is complete
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code == 0 and answer:
@@ -114,7 +114,7 @@ def _judge_apart(judge: Judge, frame: bytes, pipe: FramedPipe) -> bytes:
 
 
 def _answer_as_child(judge: Judge, frame: bytes, pipe: FramedPipe, reader: int, writer: int) -> None:
-    """Judge one answer and end; whatever it does, it holds nothing but the pipe for its own answer."""
+    """Judge one answer and end. The child has no descriptor but the pipe for its own answer."""
     try:
         die_with_parent(os.getppid())
         pipe.close()
@@ -129,7 +129,7 @@ def _answer_as_child(judge: Judge, frame: bytes, pipe: FramedPipe, reader: int, 
 
 
 def describe_death(code: int, seconds: float) -> str:
-    """What the end of a judging process says about the answer that it was judging."""
+    """The reason why a judging process ended, for the record of the answer."""
     if code == -signal.SIGPROF:
         return f"gave no verdict within {seconds:g} s of computing"
     if code == -signal.SIGSYS:

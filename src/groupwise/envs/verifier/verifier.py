@@ -1,9 +1,8 @@
-"""Verdicts from a process of its own: a verifier that raises, hangs, dies or breaks a rule costs its own answer.
+"""Checks answers in a separate process: if a verifier raises, hangs, dies or breaks a rule, only that answer fails.
 
-Limits that work by signals hold in the main thread only, and not while compiled code computes. A process can be ended
-from any thread, whatever it does; and this one ends itself when it has computed for too long. It begins with an empty
-environment and no descriptor but its pipe, gives up its rights before it sees an answer, and is replaced after any
-answer that broke a rule.
+Time limits by signals work in the main thread only, and not during compiled code. A process can be killed from any
+thread, and this one ends itself after its CPU time. It starts with an empty environment and no descriptor but its pipe.
+It gives up its rights before it sees an answer, and is replaced after any answer that broke a rule.
 """
 
 from __future__ import annotations
@@ -32,31 +31,31 @@ START = (
     "serve({descriptor}, {judge!r}, {parent}, apart={apart})"
 )
 START_SECONDS = 120.0
-"""How long a verifier may take to import what it needs."""
+"""Time limit for the imports of a verifier."""
 PATIENCE = 4.0
-"""How many times its seconds of computing a verdict may take by the clock, on a busy machine."""
-# One order of sets everywhere, so that what follows from a seed is the same in every process.
+"""Clock time limit of a check, as a multiple of its CPU seconds."""
+# A fixed hash seed gives one order of sets, so a seed gives the same result in every process.
 SETTINGS = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
-"""What Python may need of the environment: where its libraries are, how text is encoded, and the time zone."""
+"""Environment variables that Python may need: library paths, text encoding, the time zone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What a verifier said of an answer."""
+    """A verifier's result for an answer."""
 
     score: float
-    """From 0 to 1, as the verifier gives it; 0 where it gave none."""
+    """From 0 to 1; 0 if the verifier gave none."""
     reason: str = ""
-    """Why there is no score; empty where there is one."""
+    """Why there is no score; empty if there is one."""
 
 
 class Verifier:
-    """Judges answers in a process that is started when it is first needed, and again after it has died.
+    """Judges answers in a process that is started at first use, and again if it died.
 
-    `judge` names a function of no arguments, "module:function", that imports what it needs and returns what judges: a
-    function from a request to a score. Any thread may ask; one answer is judged at a time. `apart`: every answer is
-    judged by a process that ends with it, for judges that may run what an answer says.
+    `judge` names a function without arguments, "module:function", that returns a function from a request to a score.
+    Any thread may ask; one answer is judged at a time. `apart`: each answer gets its own child process, for judges that
+    may run code in an answer.
     """
 
     def __init__(self, judge: str, *, apart: bool = False) -> None:
@@ -68,7 +67,7 @@ class Verifier:
         self._boundaries: frozenset[Boundary] = frozenset()
 
     def judge(self, request: Mapping[str, Any], *, seconds: float) -> Verdict:
-        """Judge an answer within so many seconds of computing; what goes wrong is a score of 0 with a reason."""
+        """Judge an answer within some CPU seconds; after an error the score is 0, with a reason."""
         kind, content = self.ask(request, seconds=seconds)
         if kind == "fault":
             raise EnvironmentFault(quote_line(str(content)))
@@ -84,9 +83,9 @@ class Verifier:
         return Verdict(score=float(content))
 
     def ask(self, request: Mapping[str, Any], *, seconds: float) -> tuple[Kind, Any]:
-        """What the judge made of a request; where it failed, how; where the request was at fault, why.
+        """The judge's answer to a request, or the reason why it failed or the request was invalid.
 
-        A verifier that breaks its protocol may have been spoilt by an answer before: a fresh one is asked once more.
+        If a verifier breaks its protocol, an earlier answer may have damaged it: a new one is asked once more.
         """
         with self._lock:
             try:
@@ -115,7 +114,7 @@ class Verifier:
                 code = self._popen.wait(1.0)
             self.close()
             return "failed", describe_death(code, seconds)
-        except BaseException:  # ctrl-c, say: the verdict still to come must not be taken for the next one
+        except BaseException:  # such as ctrl-c: the pending result must not be read as the next one
             self.close()
             raise
         if answer.is_last:
@@ -123,7 +122,7 @@ class Verifier:
         return answer.kind, answer.content
 
     def ask_boundaries(self) -> frozenset[Boundary]:
-        """The boundaries that hold around the judge; the process is started to say so."""
+        """The active boundaries of the judge; starts the process if necessary."""
         with self._lock:
             self._ensure_started()
             return self._boundaries
@@ -138,14 +137,14 @@ class Verifier:
 
     def _ensure_started(self) -> FramedPipe:
         """The pipe of a running process; a new one if there is none, it has died or it wrote something unasked."""
-        # After a fork the pipe belongs to the parent: two processes would read each other's verdicts.
+        # After a fork the pipe belongs to the parent: two processes would read each other's results.
         is_ours = self._popen is not None and self._owner == os.getpid()
         if is_ours and self._pipe is not None and self._pipe.is_quiet():
             return self._pipe
         self.close()
         ours, theirs = socket.socketpair()
         code = START.format(
-            path=[str(entry) for entry in sys.path if entry],  # not the current folder, whatever it is then
+            path=[str(entry) for entry in sys.path if entry],  # without the current folder
             descriptor=theirs.fileno(),
             judge=self._judge,
             parent=os.getpid(),
@@ -176,13 +175,15 @@ class Verifier:
 
 
 _STARTERS: list[ThreadPoolExecutor] = []
-"""The thread that starts this process's verifiers, once there is one. A fork has none of its parent's threads."""
+"""The thread that starts this process's verifiers, if it exists. A forked process has no threads of its parent."""
 _STARTING = Lock()
 
 
 def _start_process(code: str, descriptor: int) -> subprocess.Popen[bytes]:
-    """Start Python from a thread that lives as long as this process: the kernel ends a child with the thread that
-    started it, and any thread may ask for a verdict."""
+    """Start Python from a thread that lives as long as this process.
+
+    The kernel ends a child with the thread that started it, and any thread may ask for a result.
+    """
     with _STARTING:
         if not _STARTERS:
             _STARTERS.append(ThreadPoolExecutor(1, thread_name_prefix="verifiers"))
@@ -191,13 +192,13 @@ def _start_process(code: str, descriptor: int) -> subprocess.Popen[bytes]:
         [sys.executable, "-P", "-c", code],
         pass_fds=[descriptor],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # what verifiers print must not mix with what a command prints
-        stderr=subprocess.DEVNULL,  # nor reach a terminal: an answer may be in it
+        stdout=subprocess.DEVNULL,  # prints of verifiers must not mix with a command's output
+        stderr=subprocess.DEVNULL,  # nor reach a terminal: they may contain an answer
         env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | SETTINGS,
     )
     try:
         return started.result()
-    except BaseException:  # ctrl-c, say: what is started all the same must not stay
+    except BaseException:  # such as ctrl-c: a process that starts anyway must be killed
         started.add_done_callback(_end)
         raise
 
@@ -207,7 +208,7 @@ def _forget_starter() -> None:
     _STARTING.release()
 
 
-# Nobody forks while the thread is being made, and a child makes its own.
+# No fork while the thread is created; a child creates its own.
 os.register_at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_forget_starter)
 
 

@@ -19,9 +19,9 @@ from groupwise.envs.kit.draws import Draws
 from groupwise.system.errors import ConfigError, FileError, RecordError
 
 MAX_RESULTS = 50
-"""How many products a search finds at most."""
+"""Products that a search finds at most."""
 MAX_REMEMBERED_SEARCHES = 4096
-"""How many searches a catalogue remembers."""
+"""Searches that a catalogue caches."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,13 +36,13 @@ class Product:
     """Its name in the shop, ten letters and digits."""
     title: str
     query: str
-    """The search under which the publisher found it: its kind."""
+    """The publisher's search that found it: its kind."""
     category: str
     product_category: str
     """Its place in the shop, from the department down, with a single right-pointing quotation mark between."""
     price: float
     price_tag: str
-    """The price as pages show it; a range where it depends on the options."""
+    """The price on pages; a range if it depends on the options."""
     attributes: tuple[str, ...]
     """What it is, in two words each; a page does not list them."""
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -64,15 +64,15 @@ class Goal:
     instruction: str
     """The task in words, with the price limit."""
     asin: str
-    """The product that it was written for; another one that has all that is asked for is as good."""
+    """The product that it was written for; another product with all wanted properties is as good."""
     attributes: tuple[str, ...]
     """What the product must be."""
     options: Mapping[str, str]
     """What must be chosen, by the option's name."""
     price_upper: float
     is_paired: bool = True
-    """Whether the published score sees its options as pairs of name and value: so in goals made from products, but not
-    in those that people wrote."""
+    """Whether the published score has its options as pairs of name and value: True for goals made from products, False
+    for those that people wrote."""
 
     @classmethod
     def of(cls, task: Task) -> Goal:
@@ -95,22 +95,21 @@ class Catalogue:
 
     def __init__(self, products: Sequence[Product], *, env: str) -> None:
         self.products = tuple(products)
-        """What is sold, in the shop's order."""
+        """In the shop's order."""
         self.by_asin = {product.asin: product for product in self.products}
-        """The same, by name."""
         self._env = env
         self._searches: dict[str, tuple[Product, ...]] = {}
 
     @cached_property
     def digest(self) -> str:
-        """Fingerprint of all there is in the shop: a task belongs to the shop that it was made for."""
+        """Digest of all products: a task belongs to the shop that it was made for."""
         digest = sha256()
         for product in self.products:  # one by one: the publisher's whole catalogue is gigabytes of text
             digest.update(json.dumps(asdict(product), sort_keys=True).encode())
         return digest.hexdigest()[:16]
 
     def search(self, query: str) -> tuple[Product, ...]:
-        """The products that fit a query best; remembered, because the attempts of a group search for the same."""
+        """The best products for a query; cached, because the rollouts of a group repeat searches."""
         if query not in self._searches:
             if len(self._searches) >= MAX_REMEMBERED_SEARCHES:
                 self._searches.clear()
@@ -122,7 +121,7 @@ class Catalogue:
         if made_for != self.digest:
             raise RecordError(
                 f"task {task.id} was made for the catalogue {made_for}, but this one is {self.digest}; "
-                "open it with the products, and the fields, that its panel was made with"
+                "open it with the products and fields of its panel"
             )
 
     @cached_property
@@ -138,7 +137,7 @@ NO_LIMIT = 1_000_000.0
 LIMIT_TEXT = ", and price lower than "
 PRICE_UNKNOWN = 100.0
 SHUFFLE_SEED = 233
-"""With which the published environment shuffles its goals; the split goes by the place in that order."""
+"""The published environment shuffles its goals with it; the order decides the split."""
 FILES = {
     "1000": ("items_shuffle_1000.json", "items_ins_v2_1000.json"),
     "all": ("items_shuffle.json", "items_ins_v2.json"),
@@ -150,7 +149,7 @@ REVIEWS = "reviews.json"
 
 
 def read_products(folder: Path, size: str) -> list[Product]:
-    """The products of a catalogue; reviews are read where they are there."""
+    """The products of a catalogue, with reviews if that file exists."""
     items, described = (_read_file(folder, name, kind) for name, kind in zip(FILES[size], (list, dict), strict=True))
     reviews = {}
     if (folder / REVIEWS).is_file():
@@ -167,7 +166,7 @@ def read_products(folder: Path, size: str) -> list[Product]:
             products[asin] = _make_product(asin, item, tuple(attributes), reviews.get(asin, {}))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileError(
-                f"{folder / FILES[size][0]}: product {number} ({asin}) is not as the publisher writes them "
+                f"{folder / FILES[size][0]}: product {number} ({asin}) does not have the publisher's format "
                 f"({type(error).__name__}: {error}); download the file again"
             ) from None
     return list(products.values())
@@ -236,7 +235,7 @@ def _make_goal(
 
 
 def draw_price_limit(price: float, draws: Draws) -> float:
-    """The larger of two of the next four limits above a price, as published; none for what is too dear."""
+    """The larger of two of the next four limits above a price, as published; no limit if it is too expensive."""
     above = [limit for limit in LIMITS if limit > price][:4]
     return max(draws.sample(above, 2)) if len(above) >= 2 else NO_LIMIT
 
@@ -272,7 +271,7 @@ def _make_product(
 
 
 def _read_price(asin: str, pricing: str | None) -> tuple[float, str]:
-    """What a product costs, and the tag that says it; of a range, one price that belongs to the product."""
+    """A product's price and its tag; of a range, one price that depends only on the product."""
     amounts = [float(re.sub(r"[^\d.]", "", amount)) for amount in (pricing or "").split("$")[1:]]
     if not amounts:
         return PRICE_UNKNOWN, f"${PRICE_UNKNOWN}"
@@ -286,7 +285,7 @@ def _read_price(asin: str, pricing: str | None) -> tuple[float, str]:
 def _read_file(folder: Path, name: str, kind: type) -> Any:
     if not folder.is_dir():
         raise ConfigError(
-            f"webshop: there is no folder {str(folder)!r}; give in `path` the folder of WebShop's data, which its "
+            f"webshop: there is no folder {str(folder)!r}; set `path` to the folder of WebShop's data, which its "
             "setup.sh downloads"
         )
     path = folder / name
@@ -295,7 +294,7 @@ def _read_file(folder: Path, name: str, kind: type) -> Any:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: this is not JSON ({error}); download the file again") from None
+        raise FileError(f"{path}: not JSON ({error}); download the file again") from None
     if not isinstance(content, kind):
         wanted = "a list" if kind is list else "an object"
         raise FileError(f"{path}: found a {type(content).__name__}, not {wanted}; download the file again")

@@ -31,33 +31,33 @@ from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
 from groupwise.system.errors import ConfigError
 
-# A shop as an environment: search, look, choose, buy. WebShop and the storefront are both played in it.
+# A shop as an environment: search, look, choose, buy. WebShop and the storefront both use it.
 
 ACTION = re.compile(r"(search|click)\s*+\[(.*)\]", re.DOTALL)
 MAX_ACTION_CHARACTERS = 10_000
-"""Of an action that is still read; what is searched for is remembered."""
+"""Longest valid action; searches are cached."""
 
 
 class ShopPart(Part):
-    """What a shop is told of its attempts."""
+    """The settings that all shops have."""
 
     writes: ClassVar[frozenset[str]] = frozenset(
         {"answer", "gold_answer", "exact", "graded_match", "match_parts", "calls", "num_calls", "checks"}
     )
     max_steps: Annotated[int, Field(ge=1)] = 15
-    """Steps before an attempt is truncated; the storefront's expert needs 9 at most."""
+    """Steps before a rollout is truncated; the storefront's expert needs 9 at most."""
     is_graded: bool = True
-    """Whether buying earns the score; otherwise it earns 1 for a success and 0 for anything less."""
+    """Whether the reward is the score; otherwise it is 1 for a success and 0 for less."""
     success_reward: float = 1.0
-    """What the score, or the success, is multiplied by."""
+    """Factor of the reward."""
     reference: bool = False
-    """Whether to do as the published code: the colour of an option is normalised on one side only, so that some right
-    choices count as misses; and a search is possible on every page."""
+    """Whether to follow the published code: it normalises the colour of an option on one side only, so some right
+    choices count as wrong; and a search is possible on every page."""
     tagger: str = ""
-    """spaCy model that finds the nouns of titles for the score, such as "en_core_web_sm"; empty = all words of letters
-    that a short list does not exclude."""
+    """spaCy model for the nouns of titles in the score, such as "en_core_web_sm"; empty = all words of letters that are
+    not in a short list."""
     show_chosen: bool = False
-    """Whether a product's page says which options were chosen, which the published text does not."""
+    """Whether a product's page shows the chosen options; the published text does not."""
     goal_in_text: bool = False
     """Whether each text begins with the instruction, as the published one does."""
 
@@ -66,7 +66,7 @@ class ShopPart(Part):
 
 
 class ShopEnvironment(SteppedEnvironment):
-    """One attempt to buy what a goal asks for."""
+    """One rollout to buy what a goal asks for."""
 
     def __init__(self, task: Task, rules: ShopPart, catalogue: Catalogue) -> None:
         super().__init__(task, rules.max_steps)
@@ -101,7 +101,7 @@ class ShopEnvironment(SteppedEnvironment):
     def expert(self) -> str | None:
         """Search for the instruction, go to the product that it was written for, choose its options, buy.
 
-        Where fifty results do not hold the product, its title is searched for; None where that fails too.
+        If fifty results do not contain the product, it searches for the title; None if that fails too.
         """
         if self._progress.ended:
             return None
@@ -137,7 +137,7 @@ class ShopEnvironment(SteppedEnvironment):
         return results.index(self._goal.asin) if self._goal.asin in results else None
 
     def _follow(self, verb: str, target: str) -> Page | None:
-        """The page that an action leads to; None where there is no such action here."""
+        """The page after an action; None if the action is not possible here."""
         if verb == "search":
             may_search = self._page.query is None or self._rules.reference
             return Page(query=" ".join(split_words(target))) if may_search else None
@@ -155,7 +155,7 @@ class ShopEnvironment(SteppedEnvironment):
         return {"gold_answer": gold_answer, "calls": calls, "num_calls": len(calls), "checks": checks}
 
     def _tell_match(self, score: PurchaseScore) -> dict[str, Any]:
-        """How well a purchase matches; one that has all that was asked for is as good as the gold answer, and is it."""
+        """How well a purchase matches. One with all wanted properties counts as the gold answer."""
         is_right = score.total == 1.0
         asin, chosen = (
             (self._goal.asin, self._goal.options.items()) if is_right else (self._page.asin, self._page.chosen)
@@ -184,7 +184,7 @@ class ShopEnvironment(SteppedEnvironment):
 
 
 def _read_action(action: str) -> tuple[str, str] | None:
-    """What an action asks for, its verb and what stands in brackets; None where it is no action of a shop."""
+    """The verb of an action and the text in brackets; None if it is not an action of a shop."""
     match = ACTION.fullmatch(action.strip()) if len(action) <= MAX_ACTION_CHARACTERS else None
     if match is None:
         return None
@@ -205,7 +205,7 @@ def _click(text: str) -> str:
 PAGE_SIZE = 10
 """Products on a page of results."""
 SEPARATOR = " [SEP] "
-"""What stands between the texts of a page, as in the published text mode."""
+"""Separator of the texts of a page, as in the published text mode."""
 BACK, PREVIOUS, NEXT, BUY = "Back to Search", "< Prev", "Next >", "Buy Now"
 SUB_PAGES = ("Description", "Features", "Reviews")
 THANKS = "Thank you for shopping with us!"
@@ -213,7 +213,7 @@ THANKS = "Thank you for shopping with us!"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """Where a shopper is; frozen, so that a fork may share it."""
+    """Where a shopper is; frozen, so forks can share it."""
 
     query: str | None = None
     """What was searched for; None = the search page."""
@@ -255,7 +255,7 @@ def texts_of(page: Page, catalogue: Catalogue, *, show_chosen: bool) -> list[str
 def buttons_of(page: Page, catalogue: Catalogue) -> Mapping[str, Page]:
     """Where each button of a page leads, by its text in lower case.
 
-    Where two options have a value in common, a click chooses the later one, as in the published environment.
+    If two options have a value in common, a click chooses the later one, as in the published environment.
     """
     if page.query is None or page.is_bought:
         return {}
@@ -279,7 +279,7 @@ def buttons_of(page: Page, catalogue: Catalogue) -> Mapping[str, Page]:
 
 
 def key_of(page: Page, catalogue: Catalogue) -> str:
-    """The situation as text: what is looked at and what was chosen, however the shopper came there."""
+    """The situation as text: the page and the chosen options; the way there does not matter."""
     chosen = "".join(f"; {name}: {value}" for name, value in page.chosen)
     if page.asin:
         where = "bought" if page.is_bought else page.sub_page.lower() or "item"
@@ -295,7 +295,7 @@ def _list_products(page: Page, catalogue: Catalogue) -> tuple[Product, ...]:
 
 ENV = "webshop"
 NUM_TEST, NUM_VALIDATION = 500, 1000
-"""The published split: goals 0 to 499 are the test, 500 to 1499 the validation, all others the training panel."""
+"""The published split: goals 0 to 499 are the test, 500 to 1499 the validation, all others the train set."""
 SENTENCES = (
     SEPARATOR.join((BACK, PREVIOUS, NEXT, BUY, *SUB_PAGES, THANKS)),
     "Instruction: Page 1 (Total results: 0) Price: Rating: Chosen: , No Search search[] click[]",
@@ -308,18 +308,18 @@ INSTRUCTION = "Shop for what is asked: search[words], click[button], and click[b
 class Webshop(ShopPart, slot="env"):
     """Shopping after WebShop (Yao et al. 2022, arXiv:2207.01206), with the publisher's products and goals.
 
-    `search[words]` leads from the search page to results, ten on a page; `click[text]` presses a button of the page: a
-    product, an option, a page about it, `buy now`. Buying ends the attempt with the published score: type times the
-    share of attributes, options and price that are right. A score of 1 is a success. An action that is not possible
-    leaves the page as it is, and the action is refused.
+    `search[words]` leads from the search page to results, ten per page. `click[text]` presses a button of the page: a
+    product, an option, a page about it, `buy now`. Buying ends the rollout with the published score: type times the
+    fraction of attributes, options and price that are right. A score of 1 is a success. An impossible action is invalid
+    and leaves the page as it is.
 
-    Choices: search is BM25 by bm25s, without stemming, where the publisher uses Lucene; the order of the results
-    differs from Lucene's. The score's nouns come from a spaCy model only if one is named (`tagger`). The publisher
-    draws prices of ranges and price limits anew at each start; here they belong to the product and the goal, so that
-    panels are the same everywhere. Goals of equal content are kept once, in the test panel if they are there. One
-    search is listed as admissible, the one for the instruction; any other words may be searched for as well.
+    Choices: search is BM25 by bm25s without stemming; the publisher uses Lucene, whose order of results differs. The
+    score's nouns come from a spaCy model only if `tagger` names one. The publisher draws the price of a range, and
+    price limits, at each start. Here they depend on the product and the goal, so task sets are equal everywhere. Goals
+    with equal content are kept once, in the test set first. Only one search is listed as admissible, the one for the
+    instruction; any other words are possible.
 
-    `state_key` is what is looked at and which options were chosen, however the shopper came there.
+    `state_key` is the page and the chosen options; the way there does not matter.
     """
 
     path: PathText
@@ -329,9 +329,9 @@ class Webshop(ShopPart, slot="env"):
     goals: Literal["synthetic", "human"] = "synthetic"
     """Goals that were made from products (items_ins_v2), or those that people wrote (items_human_ins.json)."""
     num_test: Annotated[int, Field(ge=1)] = NUM_TEST
-    """Goals of the test panel: the first ones."""
+    """Goals of the test set: the first ones."""
     num_validation: Annotated[int, Field(ge=1)] = NUM_VALIDATION
-    """Goals of the validation panel: those after them."""
+    """Goals of the validation set: those after them."""
 
     def panel(self, split: str) -> tuple[Task, ...]:
         return choose_split(_build_panels(self.path, self.size, self.goals, self.num_test, self.num_validation), split)
@@ -374,8 +374,8 @@ def _build_panels(path: str, size: str, goals: str, num_test: int, num_validatio
     }
     if not cut["train"]:
         raise ConfigError(
-            f"webshop: {path!r} has {len(ordered)} {goals} goals, and {num_test} for the test and {num_validation} for "
-            "the validation leave none to train on; set num_test and num_validation lower"
+            f"webshop: {path!r} has {len(ordered)} {goals} goals, but test ({num_test}) and validation "
+            f"({num_validation}) leave none for training; decrease num_test and num_validation"
         )
     catalogue, seen = _load_catalogue(path, size), set[Hashable]()
     panels: dict[str, tuple[Task, ...]] = {}

@@ -1,4 +1,4 @@
-"""What a purchase is worth: the published score of WebShop (Yao et al. 2022, arXiv:2207.01206, section 3.1).
+"""The published score of a purchase in WebShop (Yao et al. 2022, arXiv:2207.01206, section 3.1).
 
 score = type * (attributes found + options found + price kept) / (attributes asked + options asked + 1)
 """
@@ -16,7 +16,7 @@ from groupwise.envs.webshop.catalogue import Goal, Product
 from groupwise.system.errors import ConfigError
 
 ALIKE_RATIO = 85
-"""Two phrases whose token set ratio is above this many per cent mean the same."""
+"""Two phrases mean the same if their token set ratio is above this percentage."""
 COLOURS = tuple(
     split_words(
         """
@@ -30,7 +30,7 @@ COLOURS = tuple(
     """
     )
 )
-"""The colours of the published score, in its order: the first that occurs in an option stands for it."""
+"""The colours of the published score, in its order: the first one in an option represents it."""
 LATIN_1 = dict.fromkeys(range(128, 256))
 """Letters that the published matcher drops."""
 NOT_NOUNS = frozenset(
@@ -41,7 +41,7 @@ NOT_NOUNS = frozenset(
     """
     )
 )
-"""Words of a title that name nothing."""
+"""Words of a title that are not nouns."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,14 +49,14 @@ class PurchaseScore:
     """A purchase, part by part."""
 
     type: float
-    """Whether it is the kind of thing that was asked for: 1, 0.5, 0.1 or 0."""
+    """Whether it is the wanted kind of product: 1, 0.5, 0.1 or 0."""
     attributes: int
-    """Attributes that it has, of those asked for."""
+    """Wanted attributes that it has."""
     options: int
-    """Options that were chosen rightly, of those asked for."""
+    """Wanted options that were chosen."""
     price: bool
     asked: int
-    """Attributes and options asked for, and one for the price."""
+    """Number of wanted attributes and options, plus one for the price."""
 
     @property
     def total(self) -> float:
@@ -104,12 +104,12 @@ def score_type(bought: Product, wanted: Product, *, tagger: str = "") -> float:
 
 
 def are_alike(phrase: str, other: str) -> bool:
-    """Whether two phrases mean the same: one's words are among the other's, or nearly so."""
+    """Whether two phrases mean the same: the words of one are (nearly) all in the other."""
     return round(_load_ratio()(phrase.translate(LATIN_1), other.translate(LATIN_1))) > ALIKE_RATIO
 
 
 def colour_of(option: str) -> str:
-    """The first colour word in an option, in the order of the list; the option itself where there is none.
+    """The first colour word in an option, in the order of the list; the option itself if it has none.
 
     >>> colour_of("dark navy blue"), colour_of("titanium"), colour_of("8 ounce")
     ('blue', 'tan', '8 ounce')
@@ -118,10 +118,10 @@ def colour_of(option: str) -> str:
 
 
 def _count_options_as_published(chosen: Mapping[str, str], asked: Mapping[str, str]) -> int:
-    """As the published code does it: what was chosen is reduced to its colour, what is asked for is not.
+    """As in the published code: a chosen option is reduced to its colour, a wanted one is not.
 
-    A word that contains a colour by chance then misses itself: "titanium" becomes "tan". An option that is asked for is
-    a pair of name and value there, in which a colour is found only if it is the whole value.
+    So a word that contains a colour by chance does not match itself: "titanium" becomes "tan". A wanted option is a
+    pair of name and value there, so its colour is found only if it is the whole value.
     """
     wanted = [value if value in COLOURS else f"{name} {value}" for name, value in asked.items()]
     return sum(any(are_alike(colour_of(value), option) for value in chosen.values()) for option in wanted)
@@ -140,7 +140,7 @@ def _load_ratio() -> Callable[[str, str], float]:
         from rapidfuzz import fuzz, utils
     except ImportError:
         raise ConfigError(
-            "the score of a purchase needs a package that is not here; pip install 'groupwise[webshop]'"
+            "the score of a purchase needs a package that is not installed; pip install 'groupwise[webshop]'"
         ) from None
     return partial(fuzz.token_set_ratio, processor=utils.default_process)
 
@@ -150,11 +150,10 @@ def _load_spacy(model: str) -> Any:
     try:
         import spacy
     except ImportError:
-        raise ConfigError(f"tagger {model!r} needs the package spacy; pip install spacy, or leave tagger out") from None
+        raise ConfigError(f"tagger {model!r} needs the package spacy; pip install spacy, or remove tagger") from None
     try:
         return spacy.load(model)
     except OSError:
         raise ConfigError(
-            f"tagger {model!r}: there is no such spaCy model here; python -m spacy download {model}, or leave tagger "
-            "out"
+            f"tagger {model!r}: this spaCy model is not installed; python -m spacy download {model}, or remove tagger"
         ) from None

@@ -277,7 +277,7 @@ class TestBadInput:
         with pytest.raises(ConfigError) as raised:
             Alfworld().panel("train")
         assert str(raised.value) == (
-            "alfworld: no folder of games is named; set `path`, or ALFWORLD_DATA, to the folder that "
+            "alfworld: no folder of games is set; set `path`, or ALFWORLD_DATA, to the folder that "
             "`alfworld-download` filled"
         )
 
@@ -306,13 +306,13 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("field", "value", "message"),
         [
-            ("pddl_domain", "(define (domain other))", "the game has other rules than those of ALFWorld 0.4"),
+            ("pddl_domain", "(define (domain other))", "the rules of the game are not those of ALFWorld 0.4"),
             (
                 "grammar",
                 '{"rhs": "Your task is to: put a mug"} put in/on',
-                "the game has other sentences than those of",
+                "the sentences of the game are not those of",
             ),
-            ("pddl_problem", "(:init) (:goal (and (isClean ?o)))", "found the goal 'isclean o', which is none of"),
+            ("pddl_problem", "(:init) (:goal (and (isClean ?o)))", "the goal 'isclean o' is not one of"),
             ("pddl_problem", None, "not a game file, it lacks pddl_problem"),
         ],
     )
@@ -330,7 +330,7 @@ class TestBadInput:
 
     def test_a_home_that_does_not_fit_together(self) -> None:
         torn = homes.HOME.replace("(receptacleAtLocation Desk_bar_2 loc_bar_2)", "")
-        with pytest.raises(RecordError, match="its facts do not fit together"):
+        with pytest.raises(RecordError, match="its facts contradict each other"):
             read_game(homes.content("pick_and_place_simple", torn), "game.tw-pddl")
 
     def test_a_file_that_changed_since_the_panel_was_made(self, part: Alfworld, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     with pytest.raises(ConfigError) as raised:
         Bfcl().panel("train")
     assert str(raised.value) == (
-        "the environment 'bfcl' needs a package that is not here; pip install 'groupwise[bfcl]', then "
+        "the environment 'bfcl' needs a package that is not installed; pip install 'groupwise[bfcl]', then "
         "pip install --no-deps bfcl-eval"
     )
 
@@ -291,7 +291,7 @@ class TestWithBfcl:
         part = Bfcl()
         task = part.panel("test")[0]
         changed = Task.create(env="bfcl", split="test", payload={**task.payload, "content": "0" * 16})
-        with pytest.raises(RecordError, match="of another bfcl-eval than the installed one"):
+        with pytest.raises(RecordError, match="of another bfcl-eval version"):
             part.open(changed)
 
     def test_a_file_that_the_package_lacks_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_a_whole_attempt_by_hand() -> None:
     assert (last.reward, last.terminated, last.truncated, last.accepted, last.success) == (1.0, True, False, True, True)
     with pytest.raises(AttemptEnded) as raised:
         environment.act("look")
-    assert str(raised.value) == (f"task {task.id}: the attempt ended after 11 steps; open the task again for another")
+    assert str(raised.value) == f"task {task.id}: the rollout ended after 11 steps; open the task again"
 
 
 def test_what_is_listed_is_what_is_possible() -> None:
@@ -343,4 +343,4 @@ def test_a_payload_that_is_no_home_is_refused() -> None:
     task = Task.create(env="household", payload={"family": "pick"})
     with pytest.raises(RecordError) as raised:
         Household().open(task)
-    assert str(raised.value) == (f"task {task.id}: its payload is not a home: 'places'; take tasks from the panel")
+    assert str(raised.value) == (f"task {task.id}: its payload is not a home: 'places'; use tasks of the panel")

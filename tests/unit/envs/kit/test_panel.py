@@ -40,7 +40,7 @@ def test_a_task_in_two_splits_is_an_error_even_under_two_ids() -> None:
         check_disjoint({"train": [one, task("train", 2)], "test": [other]})
     assert str(raised.value) == (
         f"task {other.id} of split 'test' is task {one.id} of split 'train'; "
-        "an instance may be in one split only, or the test panel measures memory"
+        "an instance may be in one split only, or the test set measures memorization"
     )
 
 
@@ -75,7 +75,7 @@ def test_where_instances_run_out_panels_are_smaller() -> None:
 def test_an_empty_panel_is_an_error() -> None:
     with pytest.raises(ConfigError) as raised:
         build_panels("numbers", lambda index: number(0), sizes=SIZES)
-    assert "panel is empty, too few instances exist; make the instances larger" in str(raised.value)
+    assert "panel is empty because too few instances exist; make the instances larger" in str(raised.value)
 
 
 def test_small_environments_are_divided_whole() -> None:
@@ -145,5 +145,5 @@ def test_household_rooms_limit_the_homes_and_the_words() -> None:
 
 
 def test_a_household_family_without_its_room_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the family 'heat' is played in a kitchen; add that room"):
+    with pytest.raises(ConfigError, match="the family 'heat' needs a kitchen; add that room"):
         Household(rooms=("bedroom",), families=("pick", "heat"))

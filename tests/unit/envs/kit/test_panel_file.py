@@ -26,7 +26,7 @@ def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:
     assert file.tasks["test"] == tuple(task.id for task in PART.panel("test"))
     file.check(PART, name="panel.json")
     made.write(path)  # the same again changes nothing
-    with pytest.raises(FileError, match="there is another panel file already"):
+    with pytest.raises(FileError, match="a different panel file exists already"):
         PanelFile.of(Identity(num_words=4, length=2)).write(path)
 
 
@@ -39,7 +39,7 @@ def test_an_environment_with_other_tasks_is_refused() -> None:
     assert str(raised.value) == (
         f"panel.json: the train panel changed: {len(before - after)} of its {len(before)} tasks are gone and "
         f"{len(after - before)} are new ({made.hashes['train'][:12]} is now {now.hashes['train'][:12]}); results on "
-        "the two cannot be compared: go back to the fields and data it was made with, or make the file again"
+        "the two are not comparable; restore the fields and data that made it, or make the file again"
     )
 
 
@@ -72,14 +72,14 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path, change: Any) -> None
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(FileError) as raised:
         PanelFile.read(path)
-    assert str(raised.value) == f"{path}: its content is not what its seal says, so it was changed; make it again"
+    assert str(raised.value) == f"{path}: its content does not match its seal, so it was changed; make it again"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"env": {}, "panels": {"train": 3}}', '{"env": 1, "panels": null}'])
 def test_another_file_is_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "panel.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(FileError, match="this is not a panel file"):
+    with pytest.raises(FileError, match="not a panel file"):
         PanelFile.read(path)
 
 
@@ -89,7 +89,7 @@ def test_a_file_of_a_later_version_says_so(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'), encoding="utf-8")
     with pytest.raises(FileError) as raised:
         PanelFile.read(path)
-    assert str(raised.value) == f"{path}: it has schema 2, and 1 is what this version reads; make it again"
+    assert str(raised.value) == f"{path}: it has schema 2, but this version reads schema 1; make it again"
 
 
 class Leaky(Part, slot="env"):
@@ -107,7 +107,7 @@ def test_panels_that_share_a_task_are_refused() -> None:
 def test_evaluated_tasks_must_be_of_the_panel_they_name() -> None:
     ids = {task.id for task in PART.panel("test")}
     check_evaluated(PART, split="test", tasks=ids, digest="d" * 64)
-    with pytest.raises(RecordError, match=r"played 1 tasks that this panel does not hold, such as elsewhere-1"):
+    with pytest.raises(RecordError, match=r"has 1 tasks that are not in this panel, such as elsewhere-1"):
         check_evaluated(PART, split="test", tasks=ids | {"elsewhere-1"}, digest="d" * 64)
     with pytest.raises(RecordError, match="an evaluation on split 'train'"):
         check_evaluated(PART, split="train", tasks=ids, digest="d" * 64)

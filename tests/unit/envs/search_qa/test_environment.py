@@ -58,7 +58,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     with pytest.raises(ConfigError) as raised:
         part.open(part.panel("test")[0]).act("<search>x y z</search>")
     assert str(raised.value) == (
-        "the environment 'search_qa' needs a package that is not here; pip install 'groupwise[search]'"
+        "the environment 'search_qa' needs a package that is not installed; pip install 'groupwise[search]'"
     )
 
 
@@ -217,13 +217,13 @@ class TestBadFiles:
 
     def test_missing_files(self, tmp_path: Path) -> None:
         assert self.refusal(documents="/nowhere") == (
-            "search_qa: there is no '/nowhere'; give in `documents` a folder of .txt or .md files, or a .jsonl file"
+            "search_qa: there is no '/nowhere'; set `documents` to a folder of .txt or .md files, or to a .jsonl file"
         )
         assert self.refusal(questions="/nowhere") == (
-            "search_qa: there is no file '/nowhere'; give in `questions` a .jsonl file of questions"
+            "search_qa: there is no file '/nowhere'; set `questions` to a .jsonl file of questions"
         )
         assert self.refusal(documents=str(tmp_path)) == (
-            f"search_qa: '{tmp_path}' holds no document; put .txt or .md files there, or lines into the file"
+            f"search_qa: '{tmp_path}' has no documents; add .txt or .md files, or lines"
         )
 
     @pytest.mark.parametrize(
@@ -245,9 +245,9 @@ class TestBadFiles:
             (
                 "questions",
                 '{"question": "x", "answers": ["y"]}\n{"question": "x", "answers": ["z"]}',
-                "file.jsonl:2: the question 'x' stands there twice; list it once",
+                "file.jsonl:2: the question 'x' occurs twice; list it once",
             ),
-            ("questions", '{"question": "x", "answers": ["y"]}', "of 1 questions none is in the"),
+            ("questions", '{"question": "x", "answers": ["y"]}', "none of 1 questions is in the"),
         ],
     )
     def test_lines_that_say_something_else(self, tmp_path: Path, field: str, text: str, said: str) -> None:
@@ -257,7 +257,7 @@ class TestBadFiles:
 
     def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
         (tmp_path / "x.txt").write_bytes(b"\xff\xfe")
-        assert self.refusal(documents=str(tmp_path)).endswith("byte 1 is not UTF-8; fetch the file again")
+        assert self.refusal(documents=str(tmp_path)).endswith("byte 1 is not UTF-8; download the file again")
 
 
 class TestFacts:

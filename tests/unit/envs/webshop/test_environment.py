@@ -30,7 +30,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     with pytest.raises(ConfigError) as raised:
         Bm25(["a"], needed_by="webshop", extra="webshop")
     assert str(raised.value) == (
-        "the environment 'webshop' needs a package that is not here; pip install 'groupwise[webshop]'"
+        "the environment 'webshop' needs a package that is not installed; pip install 'groupwise[webshop]'"
     )
 
 
@@ -281,7 +281,7 @@ class TestBadFiles:
 
     def test_no_folder(self, tmp_path: Path) -> None:
         assert self.refusal(tmp_path / "x") == (
-            f"webshop: there is no folder '{tmp_path / 'x'}'; give in `path` the folder of WebShop's data, which its "
+            f"webshop: there is no folder '{tmp_path / 'x'}'; set `path` to the folder of WebShop's data, which its "
             "setup.sh downloads"
         )
 
@@ -296,7 +296,7 @@ class TestBadFiles:
     def test_a_file_that_is_not_json_or_of_another_shape(self, tmp_path: Path) -> None:
         publish(tmp_path / "a", [item(SCRUB)], {})
         (tmp_path / "a" / "items_shuffle_1000.json").write_text("[{", encoding="utf-8")
-        assert "items_shuffle_1000.json: this is not JSON" in self.refusal(tmp_path / "a")
+        assert "items_shuffle_1000.json: not JSON" in self.refusal(tmp_path / "a")
         publish(tmp_path / "b", [item(SCRUB)], {})
         (tmp_path / "b" / "items_shuffle_1000.json").write_text("{}", encoding="utf-8")
         assert self.refusal(tmp_path / "b").endswith("found a dict, not a list; download the file again")
@@ -307,13 +307,13 @@ class TestBadFiles:
         wrong = item(SCRUB_2)
         del wrong["customization_options"]
         publish(tmp_path / "b", [wrong], {})
-        assert "product 0 (B000SCRUB2) is not as the publisher writes them (KeyError" in self.refusal(tmp_path / "b")
+        assert "product 0 (B000SCRUB2) does not have the publisher's format (KeyError" in self.refusal(tmp_path / "b")
 
     def test_too_few_goals(self, tmp_path: Path) -> None:
         publish(tmp_path, [item(SCRUB)], {SCRUB.asin: describe_item(SCRUB)})
         assert self.refusal(tmp_path) == (
-            f"webshop: '{tmp_path}' has 4 synthetic goals, and 500 for the test and 1000 for the validation leave none "
-            "to train on; set num_test and num_validation lower"
+            f"webshop: '{tmp_path}' has 4 synthetic goals, but test (500) and validation (1000) leave none for "
+            "training; decrease num_test and num_validation"
         )
 
 
