@@ -17,7 +17,7 @@ from threading import Thread
 import psutil
 import pytest
 
-from groupwise.envs.verifier.framed_pipe import MAX_BYTES, FramedPipe, ProtocolError, read_answer_to, write_request
+from groupwise.envs.verifier.judge_process import MAX_BYTES, FramedPipe, ProtocolError, read_answer_to, write_request
 from groupwise.envs.verifier.verifier import Verdict, Verifier
 from groupwise.system.errors import EnvironmentFault
 from groupwise.system.sandbox import find_boundaries

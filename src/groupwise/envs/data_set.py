@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -29,14 +29,7 @@ from groupwise.envs.kit.answers import (
     say_answer,
 )
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import (
-    SPLITS,
-    TEST_SHARE,
-    VALIDATION_SHARE,
-    Panels,
-    check_env,
-    choose_split,
-)
+from groupwise.envs.kit.panel import SPLITS, TEST_SHARE, VALIDATION_SHARE, Panels, check_env, choose_split
 from groupwise.envs.kit.row_files import SAYS_SPLIT, assign_splits, find_row_files, read_rows, read_split_name
 from groupwise.envs.kit.words import collect_vocabulary
 from groupwise.envs.math import JUDGE
@@ -335,7 +328,14 @@ class DataSet(Part, slot="env"):
         return {split: len(tasks) for split, tasks in divided.panels.items()} | {"duplicates": divided.duplicates}
 
     def _read_panels(self) -> DividedRows:
-        return _divide_rows(self, _stamp_files([self.path, self.test_path]))
+        files: list[Path] = []
+        for path in (self.path, self.test_path):
+            if path and is_hugging_face(path) and not path.startswith(HUB):
+                files += sorted(file for file in Path(path).rglob("*") if file.is_file())
+            elif path and not path.startswith(HUB):
+                files += [file for file, _ in find_row_files(path, env=ENV, rows="rows")]
+        stats = [(str(file), file.stat()) for file in files]
+        return _divide_rows(self, tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats))
 
     def _read_prompt(self, task: Task) -> str:
         return read_prompt(task.id, task.payload[self.columns.prompt])
@@ -426,14 +426,3 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
         said=frozenset(said_of_rows),
         moved=moved,
     )
-
-
-def _stamp_files(paths: Sequence[str]) -> FileStamps:
-    files: list[Path] = []
-    for path in paths:
-        if path and is_hugging_face(path) and not path.startswith(HUB):
-            files += sorted(file for file in Path(path).rglob("*") if file.is_file())
-        elif path and not path.startswith(HUB):
-            files += [file for file, _ in find_row_files(path, env=ENV, rows="rows")]
-    stats = [(str(file), file.stat()) for file in files]
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)

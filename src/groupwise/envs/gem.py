@@ -11,13 +11,7 @@ from typing import Any
 from pydantic import field_validator
 
 from groupwise.envs.kit.eval_scan import refuse_eval
-from groupwise.envs.kit.package_games import (
-    BEGINNING,
-    GameReply,
-    PackageGames,
-    digest_instance,
-    summarise_error,
-)
+from groupwise.envs.kit.package_games import BEGINNING, GameReply, PackageGames, digest_instance, summarise_error
 from groupwise.envs.kit.packages import report_missing_package
 from groupwise.system.errors import ConfigError, nearest
 

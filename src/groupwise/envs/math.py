@@ -23,12 +23,7 @@ from groupwise.envs.kit.answers import (
     say_answer,
 )
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import (
-    SPLITS,
-    Panels,
-    check_env,
-    choose_split,
-)
+from groupwise.envs.kit.panel import SPLITS, Panels, check_env, choose_split
 from groupwise.envs.kit.row_files import Row, assign_splits, find_row_files, read_rows, read_split_name
 from groupwise.envs.kit.words import collect_vocabulary
 from groupwise.envs.verifier.answer_grammars import guard_sympy

@@ -10,13 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from groupwise.envs.kit.eval_scan import refuse_eval
-from groupwise.envs.kit.package_games import (
-    BEGINNING,
-    GameReply,
-    PackageGames,
-    digest_instance,
-    summarise_error,
-)
+from groupwise.envs.kit.package_games import BEGINNING, GameReply, PackageGames, digest_instance, summarise_error
 from groupwise.envs.kit.packages import report_missing_package
 from groupwise.system.errors import ConfigError, nearest
 

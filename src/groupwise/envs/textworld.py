@@ -107,7 +107,12 @@ class Textworld(Part, slot="env"):
 
     def panel(self, split: str) -> tuple[Task, ...]:
         check_split(split)
-        payload = {"game": self.game, "settings": self._make_settings(split), "version": _find_version()}
+        settings: dict[str, Any] = {"level": self.level, "tell_way": self.tell_way}
+        if self.game == "cooking":
+            asked = {skill: skill in self.skills for skill in ("cook", "cut", "open", "drop")}
+            recipe = {"recipe": self.recipe, "take": self.take, "go": self.rooms, "recipe_seed": 0}
+            settings = {**asked, **recipe, "split": FOODS[split], "tell_way": self.tell_way}
+        payload = {"game": self.game, "settings": settings, "version": _find_version()}
         return list_seed_tasks(ENV, self, split, payload, tags=(self.game,))
 
     def open(self, task: Task) -> TextworldEnvironment:
@@ -130,13 +135,6 @@ class Textworld(Part, slot="env"):
 
     def instruction(self) -> str:
         return INSTRUCTIONS[self.game]
-
-    def _make_settings(self, split: str) -> dict[str, Any]:
-        if self.game != "cooking":
-            return {"level": self.level, "tell_way": self.tell_way}
-        asked = {skill: skill in self.skills for skill in ("cook", "cut", "open", "drop")}
-        recipe = {"recipe": self.recipe, "take": self.take, "go": self.rooms, "recipe_seed": 0}
-        return {**asked, **recipe, "split": FOODS[split], "tell_way": self.tell_way}
 
 
 class TextworldEnvironment(SteppedEnvironment):

@@ -28,15 +28,7 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import PrivateRandom, undo_draws
 from groupwise.envs.kit.packages import package_version
-from groupwise.envs.kit.panel import (
-    Panels,
-    PanelSizes,
-    Proposal,
-    build_panels,
-    check_env,
-    choose_split,
-    panel_sizes_of,
-)
+from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
 from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.parts.part import Part

@@ -106,16 +106,11 @@ def _propose(shop: int, num_products: int, num_kinds: int, index: int) -> Propos
     draws = Draws(ENV, "goal", shop, num_products, num_kinds, index)
     product = draws.pick(stock.products)
     kind = next(kind for kind in _list_kinds(num_kinds) if kind["query"] == product.query)
-    goal = _make_goal(draws, product, kind)
-    return Proposal(payload=goal.payload() | {"catalogue": stock.digest}, tags=(product.category,))
-
-
-def _make_goal(draws: Draws, product: Product, kind: Mapping[str, Any]) -> Goal:
-    """An instruction for a product, worded as WebShop's: find me ATTRIBUTES KIND with ATTRIBUTES for ATTRIBUTES."""
+    # The instruction is worded like WebShop's: find me ATTRIBUTES KIND with ATTRIBUTES for ATTRIBUTES.
     drawn = draws.sample(product.attributes, 1 + draws.below(min(3, len(product.attributes))))
     asked = tuple(attribute for attribute in _list_attributes(kind) if attribute in drawn)
     options = {name: draws.pick(values) for name, values in sorted(product.options.items())}
-    # The wording and the limit belong to the wish: or the same wish could be trained on and tested, in other words.
+    # The wording and the limit depend on the wish only: otherwise a wish could be in two splits in different words.
     wish = Draws(ENV, "wish", product.asin, asked, tuple(options.values()))
     groups = {
         role: ", ".join(attribute for attribute in kind[role] if attribute in asked) for role in ("is", "with", "for")
@@ -129,13 +124,14 @@ def _make_goal(draws: Draws, product: Product, kind: Mapping[str, Any]) -> Goal:
     ]
     chosen = ", and ".join(f"{name}: {value}" for name, value in options.items())
     limit = draw_price_limit(product.price, wish)
-    return Goal(
+    goal = Goal(
         instruction=append_price_limit(f"{' '.join(part for part in parts if part)} with {chosen}", limit),
         asin=product.asin,
         attributes=asked,
         options=options,
         price_upper=limit,
     )
+    return Proposal(payload=goal.payload() | {"catalogue": stock.digest}, tags=(product.category,))
 
 
 def _list_attributes(kind: Mapping[str, Any]) -> list[str]:

@@ -20,8 +20,14 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from groupwise.envs.verifier.framed_pipe import FramedPipe, Kind, ProtocolError, read_answer_to, write_request
-from groupwise.envs.verifier.judge_process import describe_death
+from groupwise.envs.verifier.judge_process import (
+    FramedPipe,
+    Kind,
+    ProtocolError,
+    describe_death,
+    read_answer_to,
+    write_request,
+)
 from groupwise.system.errors import EnvironmentFault
 from groupwise.system.sandbox import Boundary
 from groupwise.system.text import quote_line

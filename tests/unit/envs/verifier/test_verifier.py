@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from groupwise.envs.verifier import verifier as module
-from groupwise.envs.verifier.framed_pipe import FramedPipe
+from groupwise.envs.verifier.judge_process import FramedPipe
 from groupwise.envs.verifier.verifier import Verdict, Verifier, find_verifier
 from groupwise.system.errors import EnvironmentFault
 
