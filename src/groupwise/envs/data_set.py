@@ -133,7 +133,7 @@ def _find_rows(path: str, subset: str, revision: str) -> Iterator[tuple[str, str
     for file, parts in find_row_files(path, env="data_set", rows="rows"):
         rows = list(read_rows(file, row_name="a row"))
         if not rows:
-            raise FileError(f"{file}: the file has no rows; write one object per task, or take it away")
+            raise FileError(f"{file}: the file has no rows; write one object per task, or remove it")
         yield from ((where, " ".join(parts), row) for where, row in rows)
 
 
@@ -393,7 +393,7 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
         name = str(row.values[part.columns.id])
         if name in places:
             raise ConfigError(
-                f"{row.where}: its id {quote_line(name, limit=60)!r} is also that of {places[name]}; give every row an "
+                f"{row.where}: its id {quote_line(name, limit=60)!r} is also that of {places[name]}; give every row "
                 "its own id, or remove env.columns.id"
             )
         places[name] = row.where

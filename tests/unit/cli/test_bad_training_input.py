@@ -80,8 +80,14 @@ def test_a_data_set_without_the_mapped_columns(columns: str, said: str, groupwis
     env = f'env={{kind="data_set",path="rows.jsonl",columns={columns}}}'
     use = said.partition(" for the ")[2].partition(";")[0]
     place = tmp_path / "rows.jsonl:1"
-    assert refuse(groupwise, "train", small(tmp_path), "--set", env) == f"{place}: there is {said}{use}"
-    assert refuse(groupwise, "preview", "small.toml", "--trust", "--set", env) == f"{place}: there is {said}{use}"
+    assert (
+        refuse(groupwise, "train", small(tmp_path), "--set", env)
+        == f"{place}: there is {said}{use} to the right column"
+    )
+    assert (
+        refuse(groupwise, "preview", "small.toml", "--trust", "--set", env)
+        == f"{place}: there is {said}{use} to the right column"
+    )
     check_nothing_begun(tmp_path)
 
 

@@ -109,7 +109,7 @@ class TestWithGymnasium:
             ({"id": "NoSuchLake-v1"}, "gymnasium 'NoSuchLake-v1': "),
             ({"id": "FrozenLake-v1", "actions": ("up",)}, "there are 4 actions, but `actions` has 1; name each"),
             ({"id": "CartPole-v1"}, "expected text, or integers from 0"),
-            ({"id": "Pendulum-v1"}, "expected discrete actions"),
+            ({"id": "Pendulum-v1"}, "expected text, or integers from 0"),
         ],
     )
     def test_what_does_not_fit_is_refused(self, fields: dict[str, Any], message: str) -> None:
