@@ -127,8 +127,8 @@ IMPOSSIBLE = [
     ),
     (
         "algorithm.loss={old='engine', corrections=['truncate']}",
-        "Algorithm: loss: PolicyLoss: Truncate has nothing to correct with old='engine', where the ratio itself is "
-        "taken against the engine; leave out the one or the other",
+        "Algorithm: loss: PolicyLoss: Truncate has nothing to correct with old='engine', because the ratio itself is "
+        "taken against the engine; leave out one of the two",
     ),
     (
         "env.kind=my_games.chess:Chess",

@@ -249,7 +249,7 @@ def test_a_masked_token_may_hold_anything(seed: int) -> None:
 def test_credit_that_was_divided_is_refused(part: Any) -> None:
     answers = draw_answers(random.Random(1))
     table, tokens = tables_of(answers)
-    with pytest.raises(RecordError, match="compares credit with values in units of the reward; give the estimator"):
+    with pytest.raises(RecordError, match="needs advantages in units of the reward; set the estimator"):
         part(table, methods.grpo().advantage(table).by_step(), tokens)
 
 
@@ -359,18 +359,18 @@ def test_a_method_without_the_columns_it_reads_is_refused_by_name(name: str) -> 
         credit(PARTS[name], answers)
     answers = draw_answers(random.Random(2))
     answers[0].facts[ends] = [0, 99]
-    with pytest.raises(RecordError, match=rf"{ends} is \[0, 99\], but ends of segments rise to the"):
+    with pytest.raises(RecordError, match=rf"{ends} is \[0, 99\], but segment ends must rise to the"):
         credit(PARTS[name], answers)
     answers = draw_answers(random.Random(2))
     answers[0].facts[numbers] = [math.nan] * 99
-    with pytest.raises(RecordError, match=r"finite numbers belong to its segments; measure it with the part"):
+    with pytest.raises(RecordError, match=r"its segments need \d+ finite numbers; add the scorer that writes it"):
         credit(PARTS[name], answers)
 
 
 def test_tempered_credit_asks_for_a_number_a_token() -> None:
     answers = draw_answers(random.Random(3))
     answers[0].facts["logp_hot"] = [-0.5] * 99
-    with pytest.raises(RecordError, match="logp_hot does not hold a number for each of its"):
+    with pytest.raises(RecordError, match="logp_hot does not have one number for each of its"):
         credit(TemperedCredit(), answers)
 
 

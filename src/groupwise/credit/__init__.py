@@ -1,4 +1,4 @@
-"""Pieces that several methods use: who is compared with whom, of what, and what comes of it."""
+"""Pieces that several methods use: groups, what is compared in them, and the advantages that follow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from groupwise.credit.estimators import (
     TemporalDifferences,
     Term,
     Whitened,
-    add_up,
     list_attempts,
     weigh_credit,
 )

@@ -1,4 +1,4 @@
-"""Segments of answers as columns of the step table: where each ends, which one a token is in, numbers a segment.
+"""Segments of responses as columns of the step table: where each ends, which one a token is in, one number per segment.
 
 Axes: S steps of the table, K sampled tokens of all steps, G segments of all steps.
 """
@@ -19,10 +19,10 @@ from groupwise.system.errors import RecordError
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AnswerSegments:
-    """The segments of all answers, one after the other.
+    """The segments of all responses, one after the other.
 
-    Worked example: answers of three and of one token, the first cut after its second: `step` [0, 0, 1], `of_token`
-    [0, 0, 1, 2].
+    Worked example: two responses of three tokens and one token; the first is cut after its second token. Then `step` is
+    [0, 0, 1] and `of_token` is [0, 0, 1, 2].
     """
 
     step: IntArray
@@ -30,15 +30,15 @@ class AnswerSegments:
     of_token: IntArray
     """Segment of each token (K)."""
     numbers: tuple[tuple[float, ...], ...]
-    """What was measured of each step (S): a number for each end of a segment that was asked for."""
+    """The numbers of each step (S), one per segment end that was measured."""
     ends: tuple[tuple[int, ...], ...]
     """Where the segments of each step end (S)."""
 
 
 def read_segments(table: StepTable, tokens: TokenTable, *, ends: str, numbers: str, more: int) -> AnswerSegments:
-    """The segments that two columns say, one number fewer (`more` -1), as many (0) or one more (1) than segments.
+    """Read the segments from two columns. A step has len(segments) + `more` numbers, with `more` -1, 0 or 1.
 
-    A step without tokens has no segment. What does not fit the tokens is an error that names the step.
+    A step without tokens has no segment. Columns that do not fit the tokens are an error that names the step.
     """
     length = np.bincount(tokens.step, minlength=len(table)).tolist()
     all_ends, all_numbers = table.column(ends), table.column(numbers)
@@ -63,7 +63,7 @@ def read_segments(table: StepTable, tokens: TokenTable, *, ends: str, numbers: s
 
 
 def join_numbers(by_step: list[list[float]]) -> FloatArray:
-    """Numbers of the segments of each step, one after the other (G)."""
+    """The numbers of all segments, step after step (G)."""
     return np.array([number for numbers in by_step for number in numbers], dtype=np.float64)
 
 
@@ -71,8 +71,8 @@ def _check_ends(table: StepTable, step: int, ends: Any, num: int, name: str) -> 
     is_list = isinstance(ends, list | tuple) and all(type(end) is int for end in ends)
     if not is_list or not ends or ends[-1] != num or any(a >= b for a, b in zip([0, *ends], ends, strict=False)):
         raise RecordError(
-            f"{table.describe_step(step)}: {name} is {ends!r}, but ends of segments rise to the {num} sampled tokens "
-            "of the step; measure it with the part that writes them"
+            f"{table.describe_step(step)}: {name} is {ends!r}, but segment ends must rise to the {num} sampled tokens "
+            "of the step; add the scorer that writes it"
         )
     return list(ends)
 
@@ -81,8 +81,8 @@ def _check_numbers(table: StepTable, step: int, numbers: Any, num: int, name: st
     is_list = isinstance(numbers, list | tuple) and all(isinstance(number, int | float) for number in numbers)
     if not is_list or len(numbers) != num or not np.isfinite(np.array(numbers, dtype=np.float64)).all():
         raise RecordError(
-            f"{table.describe_step(step)}: {name} is {numbers!r}, but {num} finite numbers belong to its segments; "
-            "measure it with the part that writes them"
+            f"{table.describe_step(step)}: {name} is {numbers!r}, but its segments need {num} finite numbers; "
+            "add the scorer that writes it"
         )
     return [float(number) for number in numbers]
 
@@ -90,7 +90,7 @@ def _check_numbers(table: StepTable, step: int, numbers: Any, num: int, name: st
 def read_token_numbers(
     table: StepTable, tokens: TokenTable, name: str, *, measure: str, skipped: BoolArray | None = None
 ) -> FloatArray:
-    """A column of one number a sampled token (K); 0 for the tokens of the steps that are skipped (S)."""
+    """A column with one number per sampled token (K); the tokens of the steps in `skipped` (S) get 0."""
     column, length = table.column(name), np.bincount(tokens.step, minlength=len(table)).tolist()
     numbers: list[float] = []
     for step, num in enumerate(length):
@@ -99,8 +99,8 @@ def read_token_numbers(
             own = [0.0] * num
         elif not isinstance(own, list | tuple) or len(own) != num:
             raise RecordError(
-                f"{table.describe_step(step)}: {name} does not hold a number for each of its {num} sampled tokens; "
-                f"measure it with {measure}"
+                f"{table.describe_step(step)}: {name} does not have one number for each of its {num} sampled tokens; "
+                f"add the scorer {measure}"
             )
         numbers += own
     return np.array(numbers, dtype=np.float64)
@@ -110,9 +110,10 @@ ENDS, VALUES = "segment_ends", "segment_values"
 
 
 def read_comparison(table: StepTable, credit: Credit, what: str) -> Comparison:
-    """The comparison that credit comes from: R is its signal, and R - A its baseline, both in units of the reward.
+    """The comparison that made the advantages: R is its signal and R - A its baseline, both in units of the reward.
 
-    Refused is credit of which that does not hold: a sum or mixture, credit made of other credit, or divided by a scale.
+    This does not hold for sums, mixtures, advantages made of other advantages, or a division by a scale. Those are
+    errors.
     """
     trace = credit.trace
     if not isinstance(trace, Comparison) or trace.of is not None:
@@ -120,7 +121,7 @@ def read_comparison(table: StepTable, credit: Credit, what: str) -> Comparison:
     divided = np.flatnonzero(~np.isnan(trace.scale) & (trace.scale != 1.0))
     if len(divided):
         raise RecordError(
-            f"{table.describe_step(int(divided[0]))}: its credit was divided by {trace.scale[divided[0]]:.6g}, and "
-            f"{what} compares credit with values in units of the reward; give the estimator the scale no_scale"
+            f"{table.describe_step(int(divided[0]))}: its advantage was divided by {trace.scale[divided[0]]:.6g}, and "
+            f"{what} needs advantages in units of the reward; set the estimator's scale to no_scale"
         )
     return trace

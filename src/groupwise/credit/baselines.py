@@ -1,7 +1,7 @@
-"""Baselines: take a group's own level out of its members' values. Each returns the centred values, not the level.
+"""Baselines: subtract a group's level from the values of its members. Each returns the centred values, not the level.
 
-Centring is done relative to the group's first member, so that equal values give exactly 0 and a large common offset
-costs no digits. Axis: N members.
+Values are centred relative to the group's first member. So equal values give exactly 0, and a large common offset costs
+no digits. Axis: N members.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Median(Part, slot="baseline"):
 
 
 class DistinctMean(Part, slot="baseline"):
-    """Subtract the mean of the group's distinct values, so that a value held by many members counts once (MARS).
+    """Subtract the mean of the group's distinct values: a value that many members have counts once (MARS).
 
     Choice: values are distinct if they differ after rounding to `decimals`. A group with one distinct value gives 0.
     """
@@ -53,15 +53,15 @@ class DistinctMean(Part, slot="baseline"):
 
 
 class ShiftedMean(Part, slot="baseline"):
-    """Subtract less than the group's mean, so that praise outweighs blame: v - (mean - shift).
+    """Subtract less than the group's mean, so that positive advantages outweigh negative ones: v - (mean - shift).
 
     Source: AsymRE in "Group-relative REINFORCE is secretly an off-policy algorithm" (2025, arXiv:2509.24203) and its
-    code in Trinity-RFT, shift 0.1. Members that are all equal, solved or failed, get the shift: a pull towards whatever
-    was sampled. So keep it small. A shift of 0 is `Mean`.
+    code in Trinity-RFT, shift 0.1. If all members are equal, solved or failed, each gets the shift. This pulls towards
+    whatever was sampled, so keep the shift small. A shift of 0 is `Mean`.
     """
 
     shift: Finite = 0.1
-    """What every member gets above its distance from the mean; below 0, blame outweighs praise."""
+    """Added to each member's distance from the mean; below 0, negative advantages outweigh positive ones."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         return centre_values(values, groups) + np.where(groups.label < 0, 0.0, self.shift)
@@ -70,8 +70,8 @@ class ShiftedMean(Part, slot="baseline"):
 class LogMeanExp(Part, slot="baseline"):
     """Subtract the group's soft maximum, t * log(mean(exp(v / t))), which lies between the mean and the largest value.
 
-    Source: OPMD's baseline (arXiv:2509.24203; Trinity-RFT, t = 1). Choice: relative to the group's largest value, so
-    that nothing overflows and equal values give exactly 0.
+    Source: OPMD's baseline (arXiv:2509.24203; Trinity-RFT, t = 1). Choice: it is computed relative to the group's
+    largest value, so nothing overflows and equal values give exactly 0.
     """
 
     temperature: Positive = 1.0
@@ -97,7 +97,7 @@ def centre_values(values: FloatArray, groups: Segments) -> FloatArray:
 
 
 def find_distinct_members(values: FloatArray, groups: Segments, decimals: int) -> tuple[IntArray, Segments]:
-    """One member for each distinct value of each group, and those members' groups."""
+    """One member per distinct value of each group, and the groups of these members."""
     rounded = np.unique(np.round(values, decimals), return_inverse=True)[1].astype(np.int64)
     kept = Segments.of(pair_labels(groups.label, rounded)).first
     return kept, Segments.of(groups.label[kept])

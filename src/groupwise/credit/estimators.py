@@ -1,6 +1,6 @@
-"""Estimators: a number less its group's level, over its group's spread (`Relative`), and what is made of such credit.
+"""Estimators: a step's number minus its group's level, over its group's spread (`Relative`), and what is built on it.
 
-Axes: S steps, C members of the statistics (steps, or attempts within a group, and virtual members), M groups.
+Axes: S steps, C members of the statistics (steps, or rollouts within a group, and virtual members), M groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from groupwise.credit.scales import Deviation
 from groupwise.credit.signals import discount
 from groupwise.data.credit import Comparison, Credit, Derivation, Trace, WeightedSum, meets_others
 from groupwise.data.records import StopReason
-from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments, pair_labels
+from groupwise.data.segments import BoolArray, FloatArray, Segments, pair_labels
 from groupwise.data.step_table import StepTable
 from groupwise.parts.part import Finite, NotNegative, Part, Share, name_of
 from groupwise.parts.slots import BaselinePart, EstimatorPart, GrouperPart, ScalePart, SignalPart
@@ -30,13 +30,12 @@ class Relative(Part, slot="estimator"):
 
         credit = (signal - baseline(group)) / scale(group)
 
-    Edge behaviour: all members equal gives exactly 0 (unless nothing is subtracted: `NoBaseline` keeps the values); a
-    group of one follows `alone`; a step in no group gets 0 and is
-    not compared.
+    If all members are equal, all get exactly 0 (with `NoBaseline` they keep their values). A group of one follows
+    `alone`. A step in no group gets 0 and is not compared.
     """
 
     by: GrouperPart
-    """Who is compared with whom."""
+    """Which steps are compared with each other."""
     of: SignalPart
     """What is compared."""
     baseline: BaselinePart = Mean()
@@ -44,19 +43,31 @@ class Relative(Part, slot="estimator"):
     scale: ScalePart = Deviation()
     """What it is divided by."""
     mixed_scale: ScalePart | None = None
-    """What groups with off-policy members are divided by; None = the same as others (R^3 tempers them)."""
+    """The scale of groups with off-policy members; None = the same `scale` (R^3 tempers these groups)."""
     average: Literal["attempt", "step"] = "attempt"
-    """Who counts in the statistics: each attempt once (with the mean of its steps in the group), or each step."""
+    """What counts once in the statistics: each rollout (with the mean of its steps in the group), or each step."""
     alone: Literal["zero", "raw", "error"] = "zero"
-    """What a group of one receives: 0, its raw signal (as several released codes do), or an error."""
+    """What the only member of a group gets: 0, its raw signal (as several released codes do), or an error."""
     virtual: tuple[float, ...] = ()
-    """Values of made-up members that join every group's statistics and receive nothing (NGRPO)."""
+    """Values of made-up members that join every group's statistics and get no advantage (NGRPO)."""
     virtual_is_company: bool = True
-    """Whether a group with one real member and made-up ones counts as a comparison, or its member as alone."""
+    """Whether one real member together with made-up ones is a comparison; if not, the real member counts as the only
+    one.
+    """
 
     def __call__(self, table: StepTable) -> Credit:
         signal, label = table.ask_once(self.of), table.ask_once(self.by)
-        member, values, groups = self._find_members(table, signal, label)
+        # The member that each step is (S), and the members' values and groups (C).
+        if self.average == "step":
+            member, values, label_of_member = np.arange(len(label)), signal, label
+        else:
+            # A rollout's steps in no group would share the label -1; each rollout keeps them apart from its others.
+            cells = Segments.of(pair_labels(label + 1, table.attempt))
+            member, values, label_of_member = cells.label, cells.mean(signal), label[cells.first]
+        groups = Segments.of(label_of_member)
+        if self.virtual:
+            joined = np.append(groups.label, np.repeat(np.arange(len(groups)), len(self.virtual)))
+            values, groups = np.append(values, np.tile(self.virtual, len(groups))), Segments.of(joined)
         centred = self.baseline(values, groups)
         scale, group = self.scale(values, groups), groups.label[member]
         if self.mixed_scale is not None and table.off_policy.any():
@@ -67,14 +78,14 @@ class Relative(Part, slot="estimator"):
         made_up = 0 if self.virtual_is_company else len(self.virtual)
         compared = np.append(groups.size - made_up > 1, False)[group]
         scale_of_step = np.append(scale, np.nan)[group]
-        # All members equal: 0 for every step, even where an attempt's own steps differ from its mean.
+        # If all members are equal, every step gets 0, even if a rollout's own steps differ from its mean.
         flat = np.append(groups.sum((centred != 0).astype(np.float64)) == 0, False)[group]
         divisor = np.where(compared & ~flat & (scale_of_step > 0), scale_of_step, np.inf)
         lone = (group >= 0) & ~compared
         if self.alone == "error" and lone.any():
             raise RecordError(
-                f"{table.describe_step(int(np.flatnonzero(lone)[0]))}: nobody to compare with ({name_of(self.by)}); "
-                "add attempts, or set alone to 'zero' or 'raw'"
+                f"{table.describe_step(int(np.flatnonzero(lone)[0]))}: no other step in its group "
+                f"({name_of(self.by)}); add rollouts, or set alone to 'zero' or 'raw'"
             )
         credit = np.where(compared, distance / divisor + 0.0, np.where(lone & (self.alone == "raw"), signal, 0.0))
         trace = Comparison(
@@ -88,28 +99,12 @@ class Relative(Part, slot="estimator"):
         )
         return Credit.of(table, trace)
 
-    def _find_members(
-        self, table: StepTable, signal: FloatArray, label: IntArray
-    ) -> tuple[IntArray, FloatArray, Segments]:
-        """Who counts in the statistics: the member that each step is (S), the members' values and groups (C)."""
-        if self.average == "step":
-            member, values, label_of_member = np.arange(len(label)), signal, label
-        else:
-            # An attempt's steps in no group would share the label -1; each attempt keeps them apart from its others.
-            cells = Segments.of(pair_labels(label + 1, table.attempt))
-            member, values, label_of_member = cells.label, cells.mean(signal), label[cells.first]
-        if not self.virtual:
-            return member, values, Segments.of(label_of_member)
-        groups = Segments.of(label_of_member)
-        joined = np.append(groups.label, np.repeat(np.arange(len(groups)), len(self.virtual)))
-        return member, np.append(values, np.tile(self.virtual, len(groups))), Segments.of(joined)
 
-
-# Credit made of credit: weighted sums, and blends over the levels that have something to say.
+# Advantages made of other advantages: weighted sums, and blends over levels.
 
 
 def weigh_credit(table: StepTable, inner: Trace, weight: FloatArray, part: Part) -> Credit:
-    """Credit times a weight for each step (S)."""
+    """Multiply advantages by a weight per step (S)."""
     trace = WeightedSum(
         values=inner.values * weight, compared=inner.compared, weights=(weight,), terms=(inner,), part=part
     )
@@ -117,7 +112,7 @@ def weigh_credit(table: StepTable, inner: Trace, weight: FloatArray, part: Part)
 
 
 def add_up(table: StepTable, terms: Sequence[Trace], weights: Sequence[FloatArray], part: Part) -> Credit:
-    """Sum of credit times its weight for each step (S); compared is what any of the terms compared."""
+    """Sum of terms, each times its weight per step (S). A step is compared if any term compared it."""
     trace = WeightedSum(
         values=np.sum([weight * term.values for weight, term in zip(weights, terms, strict=True)], axis=0),
         compared=np.any([term.compared for term in terms], axis=0),
@@ -138,7 +133,9 @@ class Term(Part):
 
 
 class Sum(Part, slot="estimator"):
-    """Add up weighted terms: credit = sum_i weight_i * credit_i. A term that compared nobody adds what it gave: 0."""
+    """Add up weighted terms: credit = sum_i weight_i * credit_i. A term that did not compare the step adds its value,
+    0.
+    """
 
     terms: Annotated[tuple[Term, ...], Field(min_length=1)]
     """What is added."""
@@ -149,13 +146,13 @@ class Sum(Part, slot="estimator"):
 
 
 class Blend(Part, slot="estimator"):
-    """Average terms by weight, over those that are there for a step.
+    """Average the terms that are present for a step, by weight.
 
         credit = sum_i w_i * credit_i / (sum_i w_i + eps),   i over the terms present
 
-    Source: HGPO, arXiv:2602.22817, aggregation over levels. Choices: a term is present where it compared the step. The
-    released code instead calls a term absent where its credit is exactly 0 (`absent="zero_valued"`), so a level on
-    which the step was exactly average is left out; it also adds 1e-6 to the denominator.
+    Source: HGPO, arXiv:2602.22817, aggregation over levels. Choices: a term is present if it compared the step. In the
+    released code a term is absent if its advantage is exactly 0 (`absent="zero_valued"`), so a level on which the step
+    was exactly average is left out. That code also adds 1e-6 to the denominator.
     """
 
     terms: Annotated[tuple[Term, ...], Field(min_length=1)]
@@ -166,17 +163,14 @@ class Blend(Part, slot="estimator"):
     """Added to the sum of the weights present."""
 
     def __call__(self, table: StepTable) -> Credit:
-        traces = [term.of(table).trace for term in self.terms]
-        shares = []
-        for term, part in zip(self.terms, traces, strict=True):
-            present = part.compared if self.absent == "not_compared" else part.values != 0
-            shares.append(np.where(present, term.weight, 0.0))
-        total = np.sum(shares, axis=0) + self.eps
-        divisor = np.where(total > 0, total, np.inf)
-        return add_up(table, traces, [share / divisor for share in shares], self)
-
-
-# Credit divided by how far a group's credit spreads, and not centred.
+        traces, weights = [], []
+        for term in self.terms:
+            trace = term.of(table).trace
+            present = trace.compared if self.absent == "not_compared" else trace.values != 0
+            traces.append(trace)
+            weights.append(np.where(present, term.weight, 0.0))
+        total = np.sum(weights, axis=0) + self.eps
+        return add_up(table, traces, list(np.array(weights) / np.where(total > 0, total, np.inf)), self)
 
 
 class RootMeanSquare(Part, slot="scale"):
@@ -184,7 +178,7 @@ class RootMeanSquare(Part, slot="scale"):
 
         scale = sqrt(sum_i x_i^2 / n) + eps
 
-    For numbers that are differences already, and whose mean is not taken off. Credit divided by it is at most sqrt(n).
+    For numbers that are differences already and are not centred. An advantage divided by it is at most sqrt(n).
     """
 
     eps: NotNegative = 1e-6
@@ -195,20 +189,19 @@ class RootMeanSquare(Part, slot="scale"):
 
 
 class Scaled(Part, slot="estimator"):
-    """Divide credit by the spread of its group's credit, and leave its level alone.
+    """Divide advantages by the spread of their group, without centring them.
 
         credit = of / scale(of over the group)
 
-    For credit that is a comparison already, such as temporal differences: its mean over a group need not be 0, and says
-    something. Hence the spread about 0: a deviation about the mean would be next to nothing where all did equally well,
-    and credit next to infinite. Edge behaviour: a step alone in its group, or in none, becomes 0 and counts as not
-    compared.
+    For advantages that are comparisons already, such as temporal differences: their mean over a group need not be 0 and
+    has a meaning. So the spread is taken about 0. A standard deviation about the mean would be nearly 0 if all did
+    equally well. A step that is the only member of its group, or has no group, gets 0 and is not compared.
     """
 
     of: EstimatorPart
-    """The credit that is divided."""
+    """The advantages that are divided."""
     by: GrouperPart
-    """Whose credit the spread is taken over."""
+    """The groups over which the spread is taken."""
     scale: ScalePart = RootMeanSquare()
     """What it is divided by."""
 
@@ -232,24 +225,23 @@ class Scaled(Part, slot="estimator"):
 
 
 class Whitened(Part, slot="estimator"):
-    """Shift and scale credit to mean 0 and variance 1 over all tokens of the table that train, across tasks.
+    """Shift and scale advantages to mean 0 and variance 1 over all tokens of the table that train, across tasks.
 
         A = (v - mean_tok) / sqrt(var_tok + eps),   var_tok with Bessel's correction
 
-    Every token of a step carries the step's value, so each step counts `tokens` times; without that column, once. Steps
-    that do not train, by the column `trains` or by the algorithm's filters, are shifted and scaled like the others but
-    do not count.
+    Every token of a step has the step's value, so a step counts `tokens` times; without that column, once. Steps that
+    do not train (column `trains`, or filters) are shifted and scaled like the others, but do not count.
 
-    Source: REINFORCE++, arXiv:2501.03262, as verl computes it. This part mixes tasks by design. Edge behaviour: all
-    values that train equal gives exactly 0 to every step; fewer than two tokens that train give 0 and no comparison.
+    Source: REINFORCE++, arXiv:2501.03262, as verl computes it. This part mixes tasks by design. If all values that
+    train are equal, every step gets exactly 0. Fewer than two tokens that train give 0 and no comparison.
 
-    **Choices.** Tokens that a `token_credit` part keeps from training count: that part is asked after credit is known,
-    and decides by it, so that no credit can depend on what it leaves out.
+    **Choices.** Tokens that a `token_credit` part masks do count. That part runs after the advantages are known and may
+    depend on them.
     """
 
     mixes_tasks: ClassVar[bool] = True
     of: EstimatorPart
-    """The credit that is whitened."""
+    """The advantages that are whitened."""
     eps: NonNegativeFloat = 1e-8
     """Added to the variance."""
 
@@ -278,31 +270,31 @@ class Whitened(Part, slot="estimator"):
 
 
 class TemporalDifferences(Part, slot="estimator"):
-    """Credit a step with what it changed in the value of the situation, and with a fading share of later changes.
+    """Advantage of a step = the change that it made in the value, plus a fading fraction of later changes.
 
-        V_t     = R_t - D_t,   D = the credit of `of`, a return less what its situation is worth
+        V_t     = R_t - D_t,   D = the credit of `of`, a return less the value of its situation
         delta_t = r_t + gamma * V_(t+1) - V_t,   V = 0 after the end,   r_t = R_t - gamma * R_(t+1)
         A_t     = delta_t + gamma * lam * A_(t+1)
 
-    It is computed as A_t = D_t - gamma * (1 - lam) * (D_(t+1) + gamma * lam * D_(t+2) + ...), which is the same and
-    loses no digits to a common level of returns: a step is spared what surprised after it.
+    It is computed as A_t = D_t - gamma * (1 - lam) * (D_(t+1) + gamma * lam * D_(t+2) + ...). This is the same, and a
+    common level of returns costs no digits.
 
-    Source: GAE (Schulman et al. 2015, arXiv:1506.02438), with values of groups in place of a critic's, as in GAGPO
-    (arXiv:2605.13217). **Choices.** A step that `of` compares with nobody is worth its own return. An attempt that a
-    limit cut off ends in nothing, or in the value of its last state once more (`truncated="value"`, which reads the
-    column `stop`). lam = 1 is `of` itself. A step is compared where a group says something of any of the values in it.
+    Source: GAE (Schulman et al. 2015, arXiv:1506.02438), with values of groups instead of a critic's, as in GAGPO
+    (arXiv:2605.13217). **Choices.** The value of a step that `of` does not compare is its own return. After a rollout
+    that a limit cut off, the value is 0, or that of its last state again (`truncated="value"`, reads the column
+    `stop`). lam = 1 is `of` itself. A step is compared if a group has measured any of the values in it.
     """
 
     of: EstimatorPart
-    """Returns less what their situations are worth, in units of the return: `relative` with `no_scale`, or a blend."""
+    """Returns minus the values of their situations, in units of the return: `relative` with `no_scale`, or a blend."""
     returns: SignalPart
     """The discounted return that `of` compares."""
     gamma: Share
     """Discount from one step to the next, that of `returns`."""
     lam: Share
-    """Share of the next step's credit that a step has too: 0 = one difference, 1 = everything that followed."""
+    """Fraction of the next step's advantage that is added: 0 = one difference, 1 = everything that followed."""
     truncated: Literal["zero", "value"] = "zero"
-    """What follows an attempt that a limit cut off: nothing, or the value of the state it was last in."""
+    """The value after a rollout that a limit cut off: 0, or the value of its last state."""
 
     def __call__(self, table: StepTable) -> Credit:
         inner = self.of(table).trace
@@ -314,14 +306,14 @@ class TemporalDifferences(Part, slot="estimator"):
         return Credit.of(table, StepTrace(values=values, compared=reached, of=inner, part=self))
 
     def _expect_after(self, table: StepTable, inner: Trace) -> FloatArray:
-        """What is expected after each step that a limit cut off (S), else 0."""
+        """The value after each step that a limit cut off (S); 0 for all others."""
         if self.truncated == "zero":
             return np.zeros(len(table))
         is_cut = table.column("stop") == StopReason.TRUNCATED
         return np.where(is_cut, table.ask_once(self.returns) - inner.values, 0.0)
 
     def _find_reached(self, table: StepTable, marked: BoolArray) -> BoolArray:
-        """Which steps have credit that a value of one of the marked steps is in (S)."""
+        """Which steps have an advantage that contains the value of a marked step (S)."""
         seen = marked.astype(np.float64)
         reached = marked | (self.gamma * (1 - self.lam) * self._sum_later(table, seen) > 0)
         if self.truncated == "value":
@@ -330,13 +322,13 @@ class TemporalDifferences(Part, slot="estimator"):
         return reached
 
     def _sum_later(self, table: StepTable, surprises: FloatArray) -> FloatArray:
-        """What the steps after each one hold, each later one times gamma * lam (S); 0 for an attempt's last step."""
+        """Sum over the steps after each one, discounted by gamma * lam (S); 0 for the last step of a rollout."""
         sums = discount(surprises, table.attempt, self.gamma * self.lam)
         is_followed = table.attempt[1:] == table.attempt[:-1]
         return np.append(np.where(is_followed, sums[1:], 0.0), np.zeros(len(sums[:1])))
 
     def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray | None:
-        """Which steps have a value in their credit that another rollout took part in (S)."""
+        """Which steps have a value in their advantage that another rollout took part in (S)."""
         inner = None if trace.of is None else meets_others(table, trace.of)
         return None if inner is None else self._find_reached(table, inner)
 
@@ -364,11 +356,11 @@ class TemporalDifferences(Part, slot="estimator"):
         )
 
 
-# Traces of estimators that derive their numbers themselves.
+# Traces of estimators that derive their own numbers.
 
 
 class DerivesSteps(Protocol):
-    """An estimator that can work out a number of its own again.
+    """An estimator that can derive a single advantage again.
 
     It may also have `meets_others(table, trace)`: which steps are compared with a step of another rollout (S).
     """
@@ -378,16 +370,16 @@ class DerivesSteps(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepTrace:
-    """What an estimator says of the steps of a table; how, it derives itself (`OwnTrace`)."""
+    """The values of an estimator that derives them itself (`OwnTrace`)."""
 
     values: FloatArray
-    """Credit of each step (S)."""
+    """Advantage of each step (S)."""
     compared: BoolArray
-    """Whether the step was compared with anybody (S)."""
+    """Whether the step was compared with another one (S)."""
     part: DerivesSteps
     """The estimator."""
     of: Trace | None = None
-    """Trace of the credit that it was made of."""
+    """Trace of the advantages that these were made of."""
 
     def derive(self, table: StepTable, step: int) -> Derivation:
         return self.part.derive(table, self, step)
@@ -398,7 +390,7 @@ class StepTrace:
 
 
 def list_attempts(table: StepTable, value_A: Sequence[float], step: int) -> tuple[tuple[int, float], ...]:
-    """The attempts at a step's task: the first step of each, and its number."""
+    """The rollouts of a step's task: the first step of each, and its number."""
     first = table.attempts.first.tolist()
     pairs = zip(first, map(float, value_A), strict=True)
     return tuple((place, value) for place, value in pairs if table.task[place] == table.task[step])

@@ -1,9 +1,8 @@
-"""Filters: which steps may train. They see the whole table; groups still count what they drop.
+"""Filters: which steps train. They see the whole table; groups still count what a filter drops.
 
-A step that is dropped keeps its place in its groups: it still moves the baselines and scales of the others. It leaves
-the loss with its tokens, every denominator that counts them (`Totals`), and the statistics over the tokens of the batch
-(`Whitened`). A filter that reads the credit (`reads_credit`) is asked after those statistics, which still count what it
-drops.
+A dropped step keeps its place in its groups: it still moves their baselines and scales. Its tokens leave the loss, all
+denominators (`Totals`) and the statistics over the tokens of the batch (`Whitened`). A filter that reads the advantages
+(`reads_credit`) runs after those statistics, so they still count what it drops.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from groupwise.parts.slots import Draw, GrouperPart
 
 
 class ZeroSpread(Part, slot="filter"):
-    """Drop the tasks whose attempts all did equally well: nothing tells them apart.
+    """Drop the zero-variance groups: tasks whose rollouts all did equally well.
 
-    Source: DAPO (Yu et al. 2025, arXiv:2503.14476), dynamic sampling: keep a task iff 0 < correct < n. Choices: what is
-    compared is the column `accuracy` where the table has it, else the return, since a length penalty would make equal
-    answers differ; equal means equal, not a small deviation. A task with one attempt is dropped (`alone="keep"` keeps
-    it, as verl's recipe does). Sampling more tasks in place of the dropped ones is the attempt plan's work.
+    Source: DAPO (Yu et al. 2025, arXiv:2503.14476), dynamic sampling: keep a task iff 0 < correct < n. Choices: the
+    column `accuracy` is compared if the table has it, else the return, because a length penalty makes equal answers
+    differ. Equal means exactly equal, not a small standard deviation. A task with one rollout is dropped
+    (`alone="keep"` keeps it, as verl's recipe does). To sample other tasks instead of the dropped ones, use a plan.
     """
 
     drops_solved_groups: ClassVar[bool] = True
     alone: Literal["drop", "keep"] = "drop"
-    """What happens to a task with one attempt."""
+    """Whether a task with one rollout is dropped."""
 
     def __call__(self, table: StepTable) -> BoolArray:
         kept = ~table.tasks.is_constant(find_scores(table))
@@ -44,18 +43,18 @@ class ZeroSpread(Part, slot="filter"):
 
 
 class Staleness(Part, slot="filter"):
-    """Drop the attempts that weights too old have sampled: what they teach is about another policy.
+    """Drop the rollouts that too old policy versions sampled.
 
         keep where age <= max_age,   age = version of the learner - oldest version that sampled the attempt
 
     Source: bounds on staleness in asynchronous training, such as AReaL's (Fu et al. 2025, arXiv:2505.24298). Choices:
-    an attempt is as old as its oldest token, and all its steps go together. Old attempts are still compared with fresh
-    ones: how well they did is known, only their tokens are off-policy.
+    the age of a rollout is that of its oldest token, and all its steps are dropped together. Old rollouts are still
+    compared with fresh ones: their scores are valid, only their tokens are off-policy.
     """
 
     needs_versions: ClassVar[bool] = True
     max_age: NonNegativeInt = 1
-    """How many versions behind the learner an attempt may be; 0 = only what the current weights sampled."""
+    """Largest staleness of a rollout, in policy versions; 0 = only rollouts of the current weights."""
 
     def __call__(self, table: StepTable) -> BoolArray:
         oldest = table.attempts.high(table.column("age").astype(np.float64))[table.attempt]
@@ -63,16 +62,16 @@ class Staleness(Part, slot="filter"):
 
 
 class OverlongMask(Part, slot="filter"):
-    """Drop the responses that a limit on tokens cut off: a good thought that ran out of room is no bad thought.
+    """Drop the responses that the token limit cut off: a cut-off response need not be a wrong one.
 
     Source: DAPO (Yu et al. 2025, arXiv:2503.14476, section 3.4), overlong filtering; TRL's
-    `mask_truncated_completions`. Choices: by response, so that the other steps of an attempt train;
-    `attempts="drop"` also drops every step of an attempt that the limit on steps cut off. What is dropped still counts
-    in the statistics, as it does in the sources: the reward of a cut-off response is part of its group's mean.
+    `mask_truncated_completions`. Choices: by response, so the other steps of a rollout train; `attempts="drop"` also
+    drops every step of a rollout that the step limit cut off. What is dropped still counts in the statistics, as in the
+    sources: the reward of a cut-off response is part of its group's mean.
     """
 
     attempts: Literal["keep", "drop"] = "keep"
-    """What happens to attempts that the limit on steps cut off."""
+    """Whether rollouts that the step limit cut off are dropped too."""
 
     def __call__(self, table: StepTable) -> BoolArray:
         kept = ~np.asarray(table.column("cut"), dtype=np.bool_)
@@ -83,36 +82,36 @@ class OverlongMask(Part, slot="filter"):
 
 
 class SmallCredit(Part, slot="filter"):
-    """Drop the steps whose credit is too small to teach much, and leave their share of the gradient to the others.
+    """Drop the steps whose advantage is small; the others then have a larger fraction of the gradient.
 
         keep where |A| >= min_size
 
-    Source: ours; methods that learn from the clearest comparisons alone choose like this. A step that was compared
-    with nobody has credit 0, and goes too. It reads the credit, so it is asked once there is some: nothing that credit
-    is made of changes, and the credit of what it drops stays written down.
+    Source: ours; methods that learn only from the clearest comparisons select like this. A step that was not compared
+    has advantage 0 and is dropped too. The filter runs after the advantages are computed: it changes none of them, and
+    those of dropped steps stay recorded.
     """
 
     reads_credit: ClassVar[bool] = True
     min_size: PositiveFloat
-    """The smallest credit, positive or negative, that trains."""
+    """The smallest advantage, positive or negative, that trains."""
 
     def __call__(self, table: StepTable, credit: Credit) -> BoolArray:
         return np.abs(credit.values) >= self.min_size
 
 
 def find_scores(table: StepTable) -> FloatArray:
-    """What each step's attempt is judged by (S): its accuracy where the table has it, else its return."""
+    """The score of each step's rollout (S): its accuracy if the table has it, else its return."""
     return np.asarray(table.extra.get("accuracy", table.episode_return), dtype=np.float64)
 
 
-# By what was solved: filters of tasks that all attempts solved or that none did, and groups of those that did.
+# Filters and groups by what was solved.
 
 
 class DropSolved(Part, slot="filter"):
-    """Drop the tasks whose every attempt reached the best score: there is nothing left to learn from them.
+    """Drop the tasks whose rollouts all reached the best score: they have no learning signal.
 
     Source: NGRPO, which keeps the all-wrong groups and filters the all-correct ones. Choice: the score is the column
-    `accuracy` where the table has it, else the return, since a length penalty would keep solved tasks in.
+    `accuracy` if the table has it, else the return, because a length penalty would keep solved tasks.
     """
 
     drops_solved_groups: ClassVar[bool] = True
@@ -126,12 +125,12 @@ class DropSolved(Part, slot="filter"):
 
 
 class DropFailed(Part, slot="filter"):
-    """Drop the tasks that no attempt solved: there is nothing to imitate.
+    """Drop the tasks that no rollout solved.
 
-    Source: ours, for methods that learn from solved groups and would still sample dynamically (after ConciseR). Choice:
-    an attempt solved its task if its score is `best`: the column `accuracy` where the table has it, else what it earned
-    before shapers, since a charge for length must not make a solved task a failed one. Where the environment says
-    itself whether an answer is right (the fact `exact`), and there is no `accuracy`, that decides in place of a score.
+    Source: ours, for methods that learn from solved groups and still sample dynamically (after ConciseR). Choice: a
+    rollout solved its task if its score is `best`. The score is the column `accuracy` if the table has it, else the
+    reward before group reward shaping, because a length penalty must not make a solved task a failed one. If the
+    environment says whether an answer is right (step info `exact`) and there is no `accuracy`, `exact` decides.
     """
 
     best: float = 1.0
@@ -146,43 +145,45 @@ class DropFailed(Part, slot="filter"):
 
 
 class AmongSolved(Part, slot="grouper"):
-    """Another grouper's groups without the steps of attempts that failed: those are compared with nobody.
+    """The groups of another grouper, without the steps of failed rollouts; those are not compared.
 
-    Source: HDPO (2026, arXiv:2604.08545), whose tool economy is compared among correct rollouts alone. Choices: an
-    attempt is right where its score is above `above`; the score is the column `accuracy` where the table has it, else
-    what the attempt earned before shapers. A lone right attempt has no peers.
+    Source: HDPO (2026, arXiv:2604.08545), which compares tool economy among correct rollouts alone. Choices: a rollout
+    is right if its score is above `above`. The score is the column `accuracy` if the table has it, else the reward
+    before group reward shaping. A single right rollout is the only member of its group.
     """
 
     needs_solved_groups: ClassVar[bool] = True
     of: GrouperPart = ByTask()
-    """Who would be compared with whom."""
+    """The groups before failed rollouts are taken out."""
     above: Finite = 0.5
-    """The score above which an attempt is right."""
+    """The score above which a rollout is right."""
 
     def __call__(self, table: StepTable) -> IntArray:
         return np.where(_find_unshaped_scores(table) > self.above, table.ask_once(self.of), NOT_COMPARABLE)
 
 
 def _find_unshaped_scores(table: StepTable) -> FloatArray:
-    """What each step's attempt is judged by (S): its accuracy, else its outcome, else its rewards before shapers."""
+    """The score of each step's rollout (S): its accuracy, else its final score, else its rewards before group reward
+    shaping.
+    """
     if "reward_alone" not in table.extra or "accuracy" in table.extra or "outcome" in table.extra:
         return find_scores(table)
     alone = table.extra["reward_alone"].astype(np.float64)  # NaN where no shaper added anything
     return table.attempts.spread(table.attempts.sum(np.where(np.isnan(alone), table.reward, alone)))
 
 
-# Admissions: which attempts of a group are compared at all.
+# Rollout filters: which rollouts of a group are compared at all.
 #
-# An attempt that is not admitted leaves the statistics too: baselines, scales, ranks and counts are those of the
-# others. Filters differ: what they drop still moves the numbers of its group, and only does not train.
+# A dropped rollout leaves the statistics too: baselines, scales, ranks and counts are those of the others. What a
+# filter drops still counts in its group; it only does not train.
 
 
 class WithoutTruncated(Part, slot="admission"):
-    """Leave out the attempts that a limit on steps or tokens cut off: how they would have ended is not known.
+    """Leave out the rollouts that a step or token limit cut off: how they would have ended is not known.
 
-    Ours, after the overlong filtering of DAPO (Yu et al. 2025, arXiv:2503.14476), which keeps such attempts in the
-    statistics (`overlong_mask`). Choice: where all attempts of a group were cut off, none is left, and the update goes
-    on without the group.
+    Ours, after the overlong filtering of DAPO (Yu et al. 2025, arXiv:2503.14476), which keeps such rollouts in the
+    statistics (`overlong_mask`). Choice: if all rollouts of a group were cut off, the update continues without the
+    group.
     """
 
     def __call__(self, group: Sequence[Trajectory], *, draw: Draw) -> Sequence[Trajectory]:
@@ -190,14 +191,14 @@ class WithoutTruncated(Part, slot="admission"):
 
 
 class AtMost(Part, slot="admission"):
-    """Compare at most so many attempts of a group, drawn evenly; the others were played and are left out.
+    """Compare at most this many rollouts of a group, drawn uniformly; the others are left out.
 
-    Ours: groups of one size, whatever a plan or a later round brought, so that scales that depend on the number of
-    members do not differ between tasks. Those that are drawn keep their order.
+    Ours: groups have one size, whatever a plan or a later round brought. So scales that depend on the number of members
+    do not differ between tasks. Drawn rollouts keep their order.
     """
 
     attempts: Count
-    """Attempts that are compared."""
+    """Rollouts that are compared."""
 
     def __call__(self, group: Sequence[Trajectory], *, draw: Draw) -> Sequence[Trajectory]:
         if len(group) <= self.attempts:

@@ -1,4 +1,4 @@
-"""Rewards that are a plain function: of a trajectory, or with the signature that TRL's trainers call."""
+"""Rewards from a plain Python function of a trajectory, or with the signature that TRL's trainers call."""
 
 from __future__ import annotations
 
@@ -18,49 +18,51 @@ from groupwise.system.text import describe_value, quote_line
 
 
 class FunctionReward(Part, slot="reward"):
-    """What a function of yours says an attempt earns.
+    """Call your own function to reward a rollout.
 
         def reward(trajectory) -> float | list[float]
-        def reward(trajectory, responses) -> float | list[float]      # with what was said, as texts
+        def reward(trajectory, responses) -> float | list[float]      # with the responses as texts
         def reward(completions, **kwargs) -> list[float]              # TRL's signature, for batches of one attempt
 
-    A number is paid on the last step; of a list, each step has its own. TRL's signature is that of GRPOTrainer's
-    `reward_funcs` (prompts, completions, completion_ids and the columns of the data set): columns are what the task's
-    payload has, and None pays nothing.
+    A number is the reward of the last step; a list has one reward per step. TRL's signature is that of GRPOTrainer's
+    `reward_funcs` (prompts, completions, completion_ids and the columns of the dataset). Here the columns are the
+    fields of the task's payload, and None is 0.
     """
 
     reads_responses: ClassVar[bool] = True
-    """It is handed the texts of responses too."""
+    """It also gets the texts of the responses."""
     function: FunctionPlace
-    """Where it is: "file.py:name", or "package.module:name"."""
+    """Where the function is: "file.py:name", or "package.module:name"."""
     weight: Finite = 1.0
     """What it is multiplied by."""
     messages: bool = False
-    """Whether a function with TRL's signature gets prompts and completions as messages, as for conversational data;
-    else as text: the first observation, and the last response."""
+    """Whether a function with TRL's signature gets prompts and completions as messages, as in conversational datasets;
+    else as text: the first observation, and the last response.
+    """
     judges: bool = True
-    """Whether it says how well the task was done; False = it shapes the return beside a reward that does."""
+    """Whether it judges how well the task was done; False = it only shapes the return, beside a reward that judges."""
 
     solved_at: Finite | None = None
-    """What it must pay an attempt, with its weight, for the task to count as solved, in filters and evaluations. None =
-    that is for the environment to say."""
+    """The smallest reward of a rollout, times the weight, with which its task counts as solved in filters and
+    evaluations. None = the environment decides.
+    """
 
     @field_validator("function")
     @classmethod
     def _can_be_called(cls, function: str) -> str:
         if not is_function_place(function):
-            raise ValueError(f"{function!r} names no function; write file.py:name or package.module:name")
-        if may_run():  # who only reads a run calls nothing
+            raise ValueError(f"{function!r} is not the place of a function; write file.py:name or package.module:name")
+        if may_run():  # reading a run calls nothing
             find_signature(load_function("reward", function), function)
         return function
 
     @property
     def score_name(self) -> str:
-        """What its total is called among the scores of an attempt: the function's name."""
+        """The name of its total among the scores of a rollout: the function's name."""
         return self.function.rpartition(":")[2]
 
     def _call_as_trl(self, function: Callable[..., Any], trajectory: Trajectory, responses: Sequence[str]) -> Any:
-        """Call with a batch of one attempt, all by name, and leave out what it does not take and nobody reads."""
+        """Call with a batch of one rollout, all by name; leave out arguments that the function does not take."""
         parameters = inspect.signature(function).parameters
         seen = [step.observation or "" for step in trajectory.steps]
         prompt: Any = seen[0] if seen else ""
@@ -84,8 +86,7 @@ class FunctionReward(Part, slot="reward"):
         said = function(**{name: value for name, value in known.items() if takes_any or name in parameters})
         if not isinstance(said, list | tuple) or len(said) != 1:
             raise UnfitCall(
-                f"was handed a batch of 1 completion and returned {describe_value(said)}; return a list of one "
-                "number for each"
+                f"got a batch of 1 completion and returned {describe_value(said)}; return a list of one number for each"
             )
         return 0.0 if said[0] is None else read_element(said[0], 0)
 
@@ -96,7 +97,7 @@ class FunctionReward(Part, slot="reward"):
         return next(iter(list_missing_columns(function, payload)), "") if takes_columns else ""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        """What it pays where nobody can decode responses: actions stand for them."""
+        """The rewards if responses cannot be decoded: actions are used instead."""
         return self.pay(trajectory, [step.action or "" for step in trajectory.steps])
 
     def pay(self, trajectory: Trajectory, responses: Sequence[str]) -> tuple[float, ...]:
@@ -116,33 +117,33 @@ class FunctionReward(Part, slot="reward"):
             raise RecordError(f"{where} {fault}") from None
         except (ConfigError, RecordError):
             raise
-        except Exception as error:  # a function of somebody else's may raise anything
+        except Exception as error:  # a user's function may raise anything
             line = quote_line_in(error, function)
-            raise RecordError(f"{where} raised {quote_error(error)}{line}; mend the function") from None
+            raise RecordError(f"{where} raised {quote_error(error)}{line}; fix the function") from None
         return tuple(self.weight * amount for amount in amounts)
 
 
-# How a reward function is called, by the names of what it takes.
+# How a reward function is called, by the names of its arguments.
 
 EMPTY = inspect.Parameter.empty
 NOT_NAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 OF_ATTEMPT = ("prompts", "completions", "completion_ids")
-"""What every attempt has, by the names that TRL calls them."""
+"""What every rollout has, by TRL's names."""
 SIGNATURES = "(trajectory), (trajectory, responses) or TRL's (completions, **kwargs)"
 
 
 class UnfitCall(RecordError):
-    """What a function takes or returns that does not fit an attempt; whoever calls it says which attempt, and which."""
+    """A function takes or returns something that does not fit a rollout; the caller adds which."""
 
 
 def find_signature(
     function: Callable[..., Any], place: str
 ) -> Literal["trajectory", "trajectory and responses", "completions"]:
-    """Find what a function takes; one that takes what nobody has is an error."""
+    """Find which of the three signatures a function has; any other is an error."""
     try:
         signature = inspect.signature(function).replace(return_annotation=EMPTY)
     except (TypeError, ValueError):
-        raise ConfigError(f"rewards: the function {place!r} does not say what it takes; give it {SIGNATURES}") from None
+        raise ConfigError(f"rewards: the function {place!r} has no readable signature; give it {SIGNATURES}") from None
     parameters = signature.parameters
     named = [name for name, parameter in parameters.items() if parameter.kind not in NOT_NAMED]
     needed = [name for name in named if parameters[name].default is EMPTY]
@@ -154,14 +155,14 @@ def find_signature(
         return "trajectory"
     if not is_awaited and named[1:2] == ["responses"] and set(needed) <= set(named[:2]):
         return "trajectory and responses"
-    kind = "is awaited or yields, and " if is_awaited else ""
+    kind = "is async or a generator, and " if is_awaited else ""
     raise ConfigError(
         f"rewards: the function {place!r} {kind}takes {signature}; give it {SIGNATURES}, and let it return numbers"
     )
 
 
 def read_element(value: object, number: int) -> float:
-    """A number out of the list that a function returned; `number` is its place there."""
+    """A number from the list that a function returned; `number` is its position."""
     amount = read_number(value)
     if amount is None:
         quoted = quote_line(repr(value), limit=60)
@@ -179,7 +180,7 @@ def _read_amount(said: object) -> float:
 
 
 def read_number(value: object) -> float | None:
-    """What a function returned as a number, also one of numpy or torch; None if it is none."""
+    """A returned value as a number, also one of numpy or torch; None if it is not a number."""
     if isinstance(value, str | bytes) or value is None:
         return None
     try:
@@ -189,7 +190,7 @@ def read_number(value: object) -> float | None:
 
 
 def list_missing_columns(function: Callable[..., Any], payload: Mapping[str, Any]) -> list[str]:
-    """What a function with TRL's signature needs by name, and neither an attempt nor its task's payload has."""
+    """Arguments that a function with TRL's signature needs, and neither a rollout nor its task's payload has."""
     return [
         name
         for name, parameter in inspect.signature(function).parameters.items()

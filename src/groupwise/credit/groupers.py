@@ -16,56 +16,56 @@ from groupwise.parts.part import Part
 from groupwise.system.errors import RecordError
 
 Peers = Literal["any", "other_rollouts"]
-"""Who has to be in a group: any two steps, as published, or steps of two rollouts."""
+"""Which members a group needs: any two steps, as published, or steps of two rollouts."""
 
 
 def require_peers(table: StepTable, label: IntArray, peers: Peers) -> IntArray:
-    """The groups that have the required members (S); the steps of all other groups are in none."""
+    """The groups that have the required members (S); the steps of all other groups have no group."""
     return label if peers == "any" else np.where(spans_rollouts(table, label), label, NOT_COMPARABLE)
 
 
 class ByTask(Part, slot="grouper"):
-    """Compare everything that was done at the same task (GRPO's group)."""
+    """Compare all steps of the same task (GRPO's group)."""
 
     def __call__(self, table: StepTable) -> IntArray:
         return table.task
 
 
 class ByAttempt(Part, slot="grouper"):
-    """Compare the steps of one attempt with each other."""
+    """Compare the steps of one rollout with each other."""
 
     def __call__(self, table: StepTable) -> IntArray:
         return table.attempt
 
 
 class ByState(Part, slot="grouper"):
-    """Compare steps of a task that were taken from the same state (GiGPO's anchor groups).
+    """Compare steps of a task that start from the same state (GiGPO's anchor groups).
 
-    With `similarity`, states of a task are clustered: in the table's order, a state joins the first cluster whose
-    representative r has ratio(state, r) >= similarity, with difflib's ratio, else it opens a cluster of its own.
+    With `similarity`, states of a task are clustered, in the table's order. A state joins the first cluster whose
+    representative r has ratio(state, r) >= similarity, with difflib's ratio. Else it opens a new cluster.
 
     Source: Feng et al. 2025, arXiv:2505.10978, section 4.2; the released code for the clustering.
 
-    Choices: the walk is in the order of task, attempt and index, so shuffled rows give the same clusters. Texts that
-    differ in a number are different states ("mug 1" and "mug 2" have ratio 0.975) unless `same_numbers` is off, which
-    is what the released code does. A rollout that comes back to a state is compared with itself there, also if no
-    other rollout visits it; `peers = "other_rollouts"` takes such groups apart. It takes nothing out of the groups that
-    remain: there a step is still compared with the other steps of its own rollout too, as published.
+    Choices: the order is task, rollout, index, so shuffled rows give the same clusters. Texts that differ in a number
+    are different states ("mug 1" and "mug 2" have ratio 0.975), unless `same_numbers` is off as in the released code.
+    If a rollout returns to a state, its visits are compared with each other, even if no other rollout visits the state.
+    `peers = "other_rollouts"` removes such groups. It changes nothing in the remaining groups: a step is still compared
+    with the other steps of its own rollout too, as published.
     """
 
     similarity: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Smallest ratio at which two texts count as one state; None = equality."""
     same_numbers: bool = True
-    """Whether similar texts must also contain the same numbers in the same order."""
+    """Whether similar texts must contain the same numbers in the same order."""
     peers: Peers = "any"
-    """Who must be in a group: `any` two steps, or `other_rollouts` too; else its steps are compared with none."""
+    """Which members a group needs: `any` two steps, or `other_rollouts` too; else its steps are not compared."""
 
     def __call__(self, table: StepTable) -> IntArray:
         state = table.state if self.similarity is None else self._cluster_states(table)
         return require_peers(table, pair_labels(table.task, state), self.peers)
 
     def _cluster_states(self, table: StepTable) -> IntArray:
-        """Representative of each step's state (S): the state that opened its cluster."""
+        """The state that opened the cluster of each step's state (S)."""
         visits = Segments.of(pair_labels(table.task, table.state))
         first_visits = np.sort(visits.first)  # each distinct state of each task, at its first step in table order
         opened: dict[int, list[int]] = {}
@@ -107,16 +107,16 @@ class ByHistory(Part, slot="grouper"):
 
     Source: HGPO, arXiv:2602.22817, the k-step context operator. Depth 0 is `ByState`.
 
-    Choices: actions are not part of the key. A step whose k predecessors are not all in the table (the attempt began
-    later, or a row is missing) has no group at depth k, nor has one with a state of None among the k+1. A group may
-    hold steps of a single rollout, as published; `peers = "other_rollouts"` takes such groups apart, at this depth. It
-    takes nothing out of the groups that remain, as in `ByState`.
+    Choices: actions are not part of the key. A step has no group at depth k if one of its k predecessors is not in the
+    table (the rollout began later, or a row is missing), or if one of the k+1 states is None. A group may hold steps of
+    a single rollout, as published; `peers = "other_rollouts"` removes such groups at this depth. It changes nothing in
+    the remaining groups, as in `ByState`.
     """
 
     depth: NonNegativeInt
     """Number of earlier states that must be equal."""
     peers: Peers = "any"
-    """Who must be in a group: `any` two steps, or `other_rollouts` too; else its steps are compared with none."""
+    """Which members a group needs: `any` two steps, or `other_rollouts` too; else its steps are not compared."""
 
     def __call__(self, table: StepTable) -> IntArray:
         if self.peers != "any":
@@ -131,8 +131,8 @@ class ByHistory(Part, slot="grouper"):
 class ByBranch(Part, slot="grouper"):
     """Compare steps of a task that were sampled from the same branch point, given by the column `branch`.
 
-    Tree rollouts (SPO, PORTool, ARPO) continue several attempts from one place; what comes right after that place can
-    be compared. A step whose branch is None was sampled from no branch point and has no group.
+    Tree rollouts (SPO, PORTool, ARPO) continue several rollouts from one place, and the first steps after that place
+    are compared. A step whose branch is None has no branch point and no group.
     """
 
     def __call__(self, table: StepTable) -> IntArray:

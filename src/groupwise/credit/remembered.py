@@ -1,4 +1,4 @@
-"""Numbers that a run remembers from update to update, the same for all tasks."""
+"""Numbers that a run keeps from update to update, the same for all tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupwise.data.step_table import StepTable
 
 
 class NumberState:
-    """One number and the column that it is in the step table; what an update does to it, a subclass says."""
+    """One number and its column in the step table. A subclass says how an update changes it."""
 
     def __init__(self, column: str, first: float, *, key: str = "level") -> None:
         self._column, self._key, self._value = column, key, first
@@ -30,5 +30,5 @@ class NumberState:
 
 
 def read_remembered(table: StepTable, column: str, first: float) -> float:
-    """The number that a table remembers; `first` where it remembers none."""
+    """The number that a table holds in this column; `first` if there is none."""
     return float(to_numbers(column, table.column(column))[0]) if column in table.extra and len(table) else first

@@ -15,28 +15,28 @@ from groupwise.system.errors import RecordError
 
 
 class Reward(Protocol):
-    """Pays an attempt: a number for each of its steps, in their order.
+    """Rewards a rollout: one number per step, in order.
 
-    A part that judges how well the task was done declares `judges = True`; the others shape the return, and what the
-    judges pay stays known beside it.
+    A part that judges how well the task was done declares `judges = True`. All others shape the return; the sum of the
+    judges is kept beside it.
     """
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]: ...
 
 
 class ReadsResponses(Protocol):
-    """A reward that also reads what was said, as texts; it declares `reads_responses = True`."""
+    """A reward that also reads the responses as texts; it declares `reads_responses = True`."""
 
     def pay(self, trajectory: Trajectory, responses: Sequence[str]) -> tuple[float, ...]:
-        """Pay an attempt whose responses say this."""
+        """Reward a rollout with these responses."""
 
 
 RewardSlot = Annotated[Reward, Slot("reward")]
-"""A field of a run file that a reward fills."""
+"""A field of a run file that takes a reward."""
 
 
 def pay_last(trajectory: Trajectory, amount: float) -> tuple[float, ...]:
-    """An amount on the last step, and 0 on those before; nothing where there is no step."""
+    """The amount on the last step and 0 before it; nothing if there is no step."""
     return (*(0.0,) * (len(trajectory.steps) - 1), amount)[: len(trajectory.steps)]
 
 
@@ -62,23 +62,22 @@ class OutcomeReward(Part, slot="reward"):
 
         r_last = solved if success else failed;   r_t = 0 before
 
-    Source: 10 and 0 are what GiGPO and HGPO train on (Feng et al. 2025, arXiv:2505.10978). It takes the place of the
-    reward `environment`, which pays what the environment says. An attempt that a fault ended was never judged: it is
-    paid nothing.
+    Source: 10 and 0 are what GiGPO and HGPO train on (Feng et al. 2025, arXiv:2505.10978). It replaces the reward
+    `environment`. A rollout that an environment error ended was not judged and gets 0.
     """
 
     judges: ClassVar[bool] = True
     solved: Finite = 10.0
-    """Paid where the environment says that the task was solved."""
+    """Reward if the environment says that the task was solved."""
     failed: Finite = 0.0
-    """Paid where it says that it was not."""
+    """Reward if it says that the task was not solved."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         if not trajectory.steps or trajectory.stop in FAULTS:
             return pay_last(trajectory, 0.0)
         if "success" not in trajectory.scores:
             raise RecordError(
-                f"{trajectory.describe()}: the environment did not say whether the "
+                f"{trajectory.describe()}: the environment did not report whether the "
                 "task was solved, which reward 'outcome' reads; set `Outcome.success` when an attempt ends, or use "
                 "reward 'environment'"
             )
@@ -86,20 +85,20 @@ class OutcomeReward(Part, slot="reward"):
 
 
 class GradedReward(Part, slot="reward"):
-    """What the environment paid for an attempt, if that was enough; on the last step.
+    """The sum of the environment's rewards if it is large enough; on the last step.
 
         r_last = weight * grade if grade >= min_grade, else 0;   grade = sum of the environment's rewards
 
-    Source: ProRAG's reward for an answer, 2 F1 from 0.2 on (arXiv:2601.21912, release). It takes the place of the
-    reward `environment`, for worlds that pay answers which are partly right. An attempt that a fault ended was never
-    judged: it is paid nothing.
+    Source: ProRAG's reward for an answer, 2 F1 from 0.2 on (arXiv:2601.21912, release). It replaces the reward
+    `environment`, for environments that reward partly right answers. A rollout that an environment error ended was not
+    judged and gets 0.
     """
 
     judges: ClassVar[bool] = True
     weight: Finite = 2.0
     """What the grade is multiplied by."""
     min_grade: Finite = 0.2
-    """Grade from which on it is paid."""
+    """The smallest grade that is rewarded."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         grade = math.fsum(step.reward for step in trajectory.steps)
@@ -107,51 +106,51 @@ class GradedReward(Part, slot="reward"):
         return pay_last(trajectory, self.weight * grade if is_paid else 0.0)
 
 
-# Rewards for how an agent goes about a task: its steps, the form of its responses, actions that were refused.
+# Rewards for the way an agent works: steps, response format, invalid actions.
 
 
 class StepReward(Part, slot="reward"):
-    """The same amount for every step: negative, it asks for short attempts.
+    """The same amount for every step; a negative one asks for short rollouts.
 
     r_t = each
     """
 
     each: Finite = -0.01
-    """Paid for a step."""
+    """Reward of each step."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         return (self.each,) * len(trajectory.steps)
 
 
 class MalformedResponseReward(Part, slot="reward"):
-    """A penalty for every response without the form that was asked for, whatever the environment made of it.
+    """A penalty for every malformed response, whatever the environment did with it.
 
         r_t = -penalty where the response is malformed, else 0
 
-    Source: 0.1 as in GiGPO's release (arXiv:2505.10978). Choices: it is part of the reward, so that discounted returns
-    carry it back to earlier steps. Recipes of that family have an `invalid_penalty` of their own, taken from the step's
-    own return after discounting: use the one or the other.
+    Source: 0.1 as in GiGPO's release (arXiv:2505.10978). Choices: it is part of the reward, so discounted returns carry
+    it back to earlier steps. The methods of that family have their own `invalid_penalty`, which is subtracted from the
+    step's return after discounting. Use only one of the two.
     """
 
     penalty: NotNegative = 0.1
-    """Taken from a malformed step."""
+    """Subtracted from the reward of a malformed step."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         return tuple(-self.penalty if step.well_formed is False else 0.0 for step in trajectory.steps)
 
 
 class RefusedActionReward(Part, slot="reward"):
-    """A penalty for every well-formed response whose action the environment refused.
+    """A penalty for every well-formed response with an invalid action: the environment rejects it.
 
         r_t = -penalty where the response is well formed and its action refused, else 0
 
-    Ours. Choices: where a prompt does not list what is possible, guessing is part of the search, and this teaches not
-    to search (docs/adr/0006-invalid-penalty.md). `refused_penalty` of the recipes stays on its step; this one is
-    carried back to earlier steps by discounted returns: use the one or the other.
+    Ours. Choices: if a prompt does not list the valid actions, guessing is part of the search, and this penalty teaches
+    not to search (docs/adr/0006-invalid-penalty.md). `refused_penalty` of the methods stays on its step; this one is
+    carried back to earlier steps by discounted returns. Use only one of the two.
     """
 
     penalty: NotNegative = 0.1
-    """Taken from a refused step."""
+    """Subtracted from the reward of a step with an invalid action."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         return tuple(
@@ -161,23 +160,23 @@ class RefusedActionReward(Part, slot="reward"):
 
 
 class FormatReward(Part, slot="reward"):
-    """Pays for responses of the form that was asked for, whatever the environment made of the action.
+    """Reward for responses with the required format, whatever the environment did with the action.
 
         r_t = (kept if the response is well formed, else broken) / steps        `per="attempt"`
         r_t =  kept if the response is well formed, else broken                 `per="step"`
         r_last = kept if all responses are well formed, else broken             `per="whole"`
 
-    Source: format rewards of the R1 kind (DeepSeek-R1, arXiv:2501.12948), which score one response; the last is
-    ProRAG's (arXiv:2601.21912), with 1 and -1. Choices: over many steps the mean is paid, so that a longer attempt
-    earns no more by it. What the form is, the run's action rule says.
+    Source: format rewards of the R1 kind (DeepSeek-R1, arXiv:2501.12948), which score one response; the last form is
+    ProRAG's (arXiv:2601.21912), with 1 and -1. Choices: the default is the mean over the steps, so a longer rollout
+    gets no more. The action parser of the run defines the format.
     """
 
     kept: Finite = 0.1
-    """Paid for a well-formed response."""
+    """Reward of a well-formed response."""
     broken: Finite = 0.0
-    """Paid for any other."""
+    """Reward of a malformed response."""
     per: Literal["attempt", "step", "whole"] = "attempt"
-    """Whether an attempt is paid the mean over its steps, each step in full, or one amount for all of them."""
+    """Reward the mean over the steps of a rollout, each step in full, or once for all of them."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         if self.per == "whole":
@@ -191,20 +190,20 @@ class FormatReward(Part, slot="reward"):
 
 
 class OverlongReward(Part, slot="reward"):
-    """A soft penalty for responses that come near the limit of length, by L sampled tokens.
+    """A soft penalty for responses near the length limit, by L sampled tokens.
 
         r = 0                                       if L <= limit - buffer
         r = weight * (limit - buffer - L) / buffer  if limit - buffer < L <= limit
         r = -weight                                 if L > limit
 
-    Source: DAPO (Yu et al. 2025, arXiv:2503.14476, eq. 13), with limit 20480 and buffer 4096. Choices: each step's
-    response is measured by itself. A buffer of 0 leaves the hard limit. A response cut off at a limit of as many tokens
-    has length L = limit and is paid -weight. Whether a task is worth training on should not go by this reward: the
-    column `accuracy` keeps what the judges paid, and the filter `zero_spread` reads that.
+    Source: DAPO (Yu et al. 2025, arXiv:2503.14476, eq. 13), with limit 20480 and buffer 4096. Choices: the response of
+    each step is measured alone. A buffer of 0 leaves the hard limit. A response that was cut off at this limit has L =
+    limit and gets -weight. The filter `zero_spread` ignores this reward: it reads the column `accuracy`, the sum of the
+    judges.
     """
 
     limit: Count = 20480
-    """Tokens from which on the whole penalty is due."""
+    """Tokens above which the whole penalty applies."""
     buffer: NonNegativeInt = 4096
     """Tokens before the limit over which the penalty grows."""
     weight: NotNegative = 1.0
@@ -213,7 +212,7 @@ class OverlongReward(Part, slot="reward"):
     @model_validator(mode="after")
     def _fits(self) -> OverlongReward:
         if self.buffer > self.limit:
-            raise ValueError(f"buffer is {self.buffer} but at most {self.limit}, the limit that it leads up to")
+            raise ValueError(f"buffer is {self.buffer}, but at most the limit, {self.limit}")
         return self
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
@@ -225,15 +224,15 @@ class OverlongReward(Part, slot="reward"):
 
 
 class LengthReward(Part, slot="reward"):
-    """The same amount for every sampled token beyond a free number: negative, it asks for short responses.
+    """The same amount for every sampled token beyond a free number; a negative one asks for short responses.
 
         r = each * max(L - free, 0)
 
-    Source: ours; the linear form of the length penalties around.
+    Source: ours; the linear form of common length penalties.
     """
 
     each: Finite = -0.001
-    """Paid for a token."""
+    """Reward of each counted token."""
     free: NonNegativeInt = 0
     """Tokens of a response that are not counted."""
 
@@ -242,20 +241,20 @@ class LengthReward(Part, slot="reward"):
 
 
 class BrevityReward(Part, slot="reward"):
-    """More for a right answer the shorter it is, by L sampled tokens of the whole attempt; nothing for a wrong one.
+    """The shorter a right answer is, the higher the reward, by L sampled tokens of the rollout; a wrong answer gets 0.
 
         r_last = weight * max(0, 1 - L / limit)   if solved, else 0
 
-    Source: R^3 (2026, arXiv:2601.19620), with limit 32768. Choice: it is added to the outcome, so that a right answer
-    earns c * (1 + r). Which groups are all right or all wrong goes by the outcome alone.
+    Source: R^3 (2026, arXiv:2601.19620), with limit 32768. Choice: it is added to the outcome, so a right answer gets c
+    * (1 + r). Whether a group is all right or all wrong is decided by the final score alone.
     """
 
     limit: Count = 32768
     """Tokens from which on nothing is added."""
     weight: NotNegative = 1.0
-    """What an answer of no length would be paid."""
+    """Reward of a right answer of length 0."""
     solved_at: float = 0.5
-    """Score from which on an answer counts as right."""
+    """The smallest score of a right answer."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         length = sum(len(step.response_ids) for step in trajectory.steps)
@@ -264,23 +263,23 @@ class BrevityReward(Part, slot="reward"):
 
 
 class LadderReward(Part, slot="reward"):
-    """Pay for how many levels of an answer matched, from the first on; an exact answer is paid 1.
+    """Reward the number of levels of an answer that match, counted from the first; an exact answer gets 1.
 
         r_last = 1 if exact, else rungs[levels that matched]
 
-    Source: RSVR of SRPO (GREAM, 2025, arXiv:2510.20815) and its release: an answer is a path of codes; 0, 1, 2, 3 and 4
-    or more right ones from the first on pay 0, 0.5, 0.707, 0.866, 0.95. Choices: the environment says how many levels
-    matched, and whether all did, as facts of the step in which the attempt answered; the last step that has them
-    counts. A response that was malformed in that step is paid 0, and so is an attempt that never answered.
+    Source: RSVR of SRPO (GREAM, 2025, arXiv:2510.20815) and its release: an answer is a path of codes. 0, 1, 2, 3 and 4
+    or more right codes from the first on get 0, 0.5, 0.707, 0.866, 0.95. Choices: the environment reports how many
+    levels matched, and whether all did, as step info of the step with the answer; the last such step counts. If its
+    response is malformed, or if there is no answer, the reward is 0.
     """
 
     judges: ClassVar[bool] = True
     levels: Annotated[str, Field(min_length=1)] = "matched"
-    """The fact that says how many levels matched: a number from 0."""
+    """The step info with the number of matched levels, from 0."""
     exact: Annotated[str, Field(min_length=1)] = "exact"
-    """The fact that says whether the whole answer did."""
+    """The step info that says whether the whole answer matched."""
     rungs: Annotated[tuple[float, ...], Field(min_length=1)] = (0.0, 0.5, 0.707, 0.866, 0.95)
-    """What 0, 1, ... levels pay; more than there are rungs pay the last."""
+    """Rewards of 0, 1, ... levels; the last one also counts for all further levels."""
 
     @model_validator(mode="after")
     def _rises(self) -> LadderReward:
@@ -296,7 +295,7 @@ class LadderReward(Part, slot="reward"):
         levels = facts[self.levels]
         if not is_count(levels):
             raise RecordError(
-                f"{trajectory.describe()}: the fact {self.levels!r} is {levels!r}, "
-                "but reward 'ladder' counts matched levels with it; let the environment give a number from 0"
+                f"{trajectory.describe()}: the step info {self.levels!r} is {levels!r}, "
+                "but reward 'ladder' needs the number of matched levels; let the environment give a number from 0"
             )
         return pay_last(trajectory, 1.0 if facts.get(self.exact) else self.rungs[min(levels, len(self.rungs) - 1)])

@@ -1,4 +1,4 @@
-"""Scales: how far apart a group's members lie, a number a group; credit is divided by it.
+"""Scales: the spread of a group's members, one number per group; advantages are divided by it.
 
 Axes: N members, M groups.
 """
@@ -15,7 +15,7 @@ from groupwise.data.segments import FloatArray, Segments
 from groupwise.parts.part import Finite, NotNegative, Part, Positive
 
 ROUNDING = 1e-9
-"""Added where a source divides by a bare spread: returns that differ in the last digit only must not get credit."""
+"""Added if a source divides by a bare spread: returns that differ only in the last digit must get no advantage."""
 
 
 class Deviation(Part, slot="scale"):
@@ -27,11 +27,11 @@ class Deviation(Part, slot="scale"):
     """
 
     ddof: Literal[0, 1] = 1
-    """1 = sample deviation (divide by n - 1), 0 = population deviation (divide by n)."""
+    """1 = sample standard deviation (divide by n - 1), 0 = population standard deviation (divide by n)."""
     eps: NotNegative = 1e-6
-    """Added to the deviation."""
+    """Added to the standard deviation."""
     factor: Positive = 1.0
-    """What the deviation is multiplied by; above 1 it makes smaller steps."""
+    """What the standard deviation is multiplied by; above 1 the advantages get smaller."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         freedom = np.maximum(groups.size - self.ddof, 1)
@@ -39,11 +39,11 @@ class Deviation(Part, slot="scale"):
 
 
 class FlooredDeviation(Deviation, slot="scale"):
-    """The standard deviation plus eps, or a floor where it is smaller: a tiny spread stays tiny.
+    """The standard deviation plus eps, or a floor if that is larger: a tiny spread gives tiny advantages.
 
         scale = max(deviation + eps, floor)
 
-    Ours, for bonuses that make the only difference in a group (after DSDR).
+    Ours, for bonuses that are the only difference in a group (after DSDR).
     """
 
     floor: Positive = 0.05
@@ -56,15 +56,15 @@ class FlooredDeviation(Deviation, slot="scale"):
 class MedianAbsoluteDeviation(Part, slot="scale"):
     """The median distance from the median, plus eps (MC-GRPO).
 
-    Choice: where more than half of the members agree, that median is 0 and the credit would explode (with 0/1 rewards
-    and an odd group it always does). With `fallback`, a group whose median distance is below `fallback` times its
-    range is divided by its sample deviation instead. 0 = the released behaviour.
+    Choice: if more than half of the members are equal, that median is 0 and the advantages would be huge. With 0/1
+    rewards and an odd group this is always so. If a group's median distance is below `fallback` times its range, the
+    sample standard deviation is used instead. 0 = the released behaviour.
     """
 
     eps: NotNegative = 1e-3
     """Added to the median distance."""
     fallback: NonNegativeFloat = 1e-3
-    """Share of the range below which the sample deviation takes over; 0 = never."""
+    """Fraction of the range below which the sample standard deviation is used; 0 = never."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         distance = np.abs(values - groups.spread(groups.lower_median(values)))
@@ -74,7 +74,7 @@ class MedianAbsoluteDeviation(Part, slot="scale"):
 
 
 class MeanAbsoluteDeviation(Part, slot="scale"):
-    """The mean distance from the mean: then the absolute credits of a group sum to its size (DGPO).
+    """The mean distance from the mean: the absolute advantages of a group then sum to its size (DGPO).
 
     scale = (sum_i |x_i - mean| + eps) / n
     """
@@ -87,12 +87,12 @@ class MeanAbsoluteDeviation(Part, slot="scale"):
 
 
 class DistinctDeviation(Part, slot="scale"):
-    """The sample deviation of the group's distinct values, plus eps (MARS)."""
+    """The sample standard deviation of the group's distinct values, plus eps (MARS)."""
 
     decimals: Annotated[int, Field(ge=0, le=12)] = 6
     """Digits after the point that count."""
     eps: NotNegative = 1e-6
-    """Added to the deviation."""
+    """Added to the standard deviation."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         kept, distinct = find_distinct_members(values, groups, self.decimals)
@@ -106,7 +106,7 @@ class NoScale(Part, slot="scale"):
         return np.ones(len(groups))
 
 
-# A scale for groups without success, in which rewards by rank are all there is to compare.
+# A scale for groups without success, in which only rewards by rank differ.
 
 
 class FixedUnlessSolved(Deviation, slot="scale"):
@@ -114,14 +114,15 @@ class FixedUnlessSolved(Deviation, slot="scale"):
 
         scale = deviation + eps  where some x_i > above,  else fixed
 
-    Ours, for rewards by rank (R^3), whose size cancels in their own deviation: failed attempts told apart by little
-    would move the policy as far as a solved group. Over 0.5, a whole group ranked has credit from -best to +best.
+    Ours, for rewards by rank (R^3): their size cancels in their own standard deviation, so a small difference between
+    failed rollouts would move the policy as far as a solved group. With 0.5, the advantages of a ranked group go from
+    -best to +best.
     """
 
     fixed: Positive = 0.5
-    """What a group without success is divided by."""
+    """The divisor of a group without success."""
     above: Finite = 0.5
-    """The value above which a member is a success: what the best of the failed may be paid."""
+    """The value above which a member is a success: the largest reward of a failed rollout."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray:
         return np.where(groups.high(values) > self.above, super().__call__(values, groups), self.fixed)

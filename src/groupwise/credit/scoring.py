@@ -1,4 +1,4 @@
-"""Scoring a trajectory: its step rewards become the sum of what each part pays; then what shapers add to a group."""
+"""Scoring: the rewards of a step become the sum over the reward parts; then group reward shaping adds to them."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from groupwise.parts.slots import Shaper
 from groupwise.system.errors import RecordError
 
 ReadResponse = Callable[[Sequence[int]], str]
-"""What a response says, of its token ids."""
+"""Decodes token ids into the text of a response."""
 
 
 def score_trajectory(
     trajectory: Trajectory, rewards: Sequence[Reward], *, read_response: ReadResponse | None = None
 ) -> Trajectory:
-    """The trajectory as the parts pay it.
+    """The trajectory with the rewards of the parts.
 
-    Its step rewards are the sums over the parts. Its scores gain the total of each part under the part's kind, and
-    `return`, the total of all. A part with a `solved_at` says whether the task was solved (`success`), in the
-    environment's place. Where some parts judge and others shape, `accuracy` is what the judges paid: filters
-    that ask whether a task still teaches go by that, since a length penalty makes equal answers differ.
+    Its step rewards are the sums over the parts. Its scores get the total of each part under the part's kind, and the
+    total of all under `return`. A part with a `solved_at` decides `success` instead of the environment. If some parts
+    judge and others shape, `accuracy` is the sum of the judges. Filters that ask whether a task has a learning signal
+    read that, because a length penalty makes equal answers differ.
 
-    Score an attempt once, when it was played: the environment's own rewards are not kept beside the new ones. A reward
-    that is not finite is an error, be it the environment's own and read by none of the parts. `read_response` is for
-    parts that read what was said (`reads_responses`); without it, they go by actions.
+    Score a rollout once, right after it was sampled: the environment's own rewards are replaced. A reward that is not
+    finite is an error, even if no part reads it. `read_response` is for parts that read texts (`reads_responses`);
+    without it they read actions.
     """
     steps = trajectory.steps
     if trajectory.outcome is not None:
         raise RecordError(
-            f"{trajectory.describe()}: it has an outcome of its own, {trajectory.outcome}, which would outweigh "
+            f"{trajectory.describe()}: it has an outcome of its own, {trajectory.outcome}, which would replace "
             "the rewards of its steps; leave the outcome out, or the rewards"
         )
     _check_amounts(trajectory, [step.reward for step in steps], "the environment's own reward")
@@ -84,12 +84,12 @@ def _check_amounts(trajectory: Trajectory, amounts: Sequence[float], what: str) 
         if not abs(amount) <= LARGEST_REWARD:
             raise RecordError(
                 f"{trajectory.describe()}, step {step.index}: {what} is {amount}; rewards are finite and at most "
-                f"{LARGEST_REWARD:g}: mend what computes it (a missing reward is not a zero)"
+                f"{LARGEST_REWARD:g}: fix what computes it (a missing reward is not a zero)"
             )
 
 
 def check_recorded(trajectory: Trajectory, name: Literal["logp_behaviour", "entropy"], why: str) -> None:
-    """Refuse an attempt of whose sampled tokens the engine did not report log-probs, or entropies."""
+    """Raise an error if the engine did not report the log-probs, or the entropies, of all sampled tokens."""
     for step in trajectory.steps:
         if len(getattr(step, name)) != len(step.response_ids):
             words = "entropies" if name == "entropy" else "log-probs"
@@ -100,7 +100,7 @@ def check_recorded(trajectory: Trajectory, name: Literal["logp_behaviour", "entr
 
 
 def shape_group(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[Trajectory]:
-    """The attempts of a group with what each shaper adds, one after the other; their own rewards stay known."""
+    """The rollouts of a group with what each shaper adds; their own rewards stay known."""
     trajectories = list(group)
     for shaper in shapers:
         for number, (trajectory, amounts) in enumerate(zip(trajectories, shaper(tuple(trajectories)), strict=True)):
@@ -118,26 +118,26 @@ def shape_group(group: Sequence[Trajectory], shapers: Sequence[Shaper]) -> list[
 
 
 REFERENCE_LOGP = "reference_logp"
-"""The fact that holds a response's log-probability under the reference policy."""
+"""The step info with a response's log-prob under the reference policy."""
 
 
 class ReferenceKl(Part, slot="shaper"):
-    """Take off each step's reward how much likelier its response has become than under the reference policy.
+    """Subtract from each step's reward how much more likely its response is than under the reference policy.
 
         r_t <- r_t - weight * sum over its tokens of (ln pi(token) - ln pi_ref(token))
 
-    Source: the KL of RLOO (Ahmadian et al. 2024, arXiv:2402.14740) and P3O (Wu et al. 2023, arXiv:2310.00212), which
-    both stand in the reward of an answer; the estimator is k1, and pi the policy that sampled. REINFORCE++ takes it off
-    the reward of each token: `kl` of the token credit `token_return`. Choices: summed over a
-    response, as TRL's RLOO does, and put on its step; a method that discounts passes it back to the steps before. It
-    reads the fact `reference_logp`, which the measure `reference_score` writes down before. Off-policy attempts
-    (sampled with guidance, a forced beginning or at another temperature, and trained as if without) are left as they
-    are: the log-probs recorded of them are no log-probs of pi.
+    Source: the KL of RLOO (Ahmadian et al. 2024, arXiv:2402.14740) and P3O (Wu et al. 2023, arXiv:2310.00212), which is
+    part of the reward of an answer in both. The estimator is k1, and pi the policy that sampled. REINFORCE++ subtracts
+    it per token: `kl` of the token credit `token_return`. Choices: it is summed over a response, as in TRL's RLOO, and
+    put on its step; a method that discounts carries it back to earlier steps. It reads the step info `reference_logp`,
+    which the scorer `reference_score` writes. Off-policy rollouts stay as they are, because their recorded log-probs
+    are not those of pi. These are rollouts with a hint, a forced beginning or another temperature that train as if
+    without.
     """
 
     needs_entropy: ClassVar[bool] = False
     weight: NotNegative
-    """What a nat of divergence costs."""
+    """Cost of a nat of divergence."""
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         amounts: list[tuple[float, ...]] = []
@@ -154,7 +154,7 @@ class ReferenceKl(Part, slot="shaper"):
     def _measure_divergence(self, trajectory: Trajectory, step: Step) -> float:
         if REFERENCE_LOGP not in step.facts:
             raise RecordError(
-                f"{trajectory.describe()}, step {step.index}: it has no fact {REFERENCE_LOGP!r}, which the shaper "
+                f"{trajectory.describe()}, step {step.index}: it has no step info {REFERENCE_LOGP!r}, which the shaper "
                 'reference_kl reads; add measures = ["reference_score"] to [algorithm]'
             )
         return math.fsum(step.logp_behaviour) - float(step.facts[REFERENCE_LOGP])

@@ -1,4 +1,4 @@
-"""Signals: what is compared, a number a step. Axis: S steps."""
+"""Signals: what is compared, one number per step. Axis: S steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from groupwise.system.errors import RecordError
 
 
 class EpisodeReturn(Part, slot="signal"):
-    """The whole attempt's score, the same for all its steps: `outcome` where given, else the sum of its rewards."""
+    """The return of the whole rollout, the same for all its steps: `outcome` if given, else the sum of its rewards."""
 
     def __call__(self, table: StepTable) -> FloatArray:
         return table.episode_return
@@ -37,7 +37,7 @@ class ColumnSignal(Part, slot="signal"):
     """A named column of the table."""
 
     name: str
-    """Name of the column, as handed to `from_columns`."""
+    """Name of the column, as passed to `from_columns`."""
 
     @property
     def reads(self) -> frozenset[str]:
@@ -48,10 +48,10 @@ class ColumnSignal(Part, slot="signal"):
 
 
 class ColumnMean(Part, slot="signal"):
-    """The mean of what a named column holds at each step: of a list of numbers, or of True and False; 0 of nothing."""
+    """The mean of a column's entry at each step: a list of numbers, or of True and False; 0 if the list is empty."""
 
     name: str
-    """Name of the column: a fact of the environment, say, such as whether each line is right."""
+    """Name of the column, for example a step info that says whether each line is right."""
 
     @property
     def reads(self) -> frozenset[str]:
@@ -60,7 +60,7 @@ class ColumnMean(Part, slot="signal"):
     def __call__(self, table: StepTable) -> FloatArray:
         means: list[Any] = []
         for entry in table.column(self.name):
-            if isinstance(entry, list | tuple):  # what holds more than numbers is refused by its column's name
+            if isinstance(entry, list | tuple):  # an entry that is not a number is an error with the column's name
                 strange = [value for value in entry if not isinstance(value, int | float)]
                 means.append(strange[0] if strange else math.fsum(entry) / max(len(entry), 1))
             else:
@@ -69,7 +69,7 @@ class ColumnMean(Part, slot="signal"):
 
 
 class ReturnToGo(Part, slot="signal"):
-    """The discounted sum of this step's reward and of those that follow in the attempt.
+    """The discounted sum of this step's reward and of the later rewards of the rollout.
 
     R_t = r_t + gamma * R_{t+1}
     """
@@ -79,7 +79,7 @@ class ReturnToGo(Part, slot="signal"):
     of: SignalPart = StepRewardSignal()
     """What is summed."""
     within: Literal["attempt", "role"] = "attempt"
-    """Which later steps count: all of the attempt, or those of the same player in it."""
+    """Which later steps count: all of the rollout, or those of the same role."""
 
     def __call__(self, table: StepTable) -> FloatArray:
         rewards = table.ask_once(self.of)
@@ -89,7 +89,7 @@ class ReturnToGo(Part, slot="signal"):
 
 
 class Centred(Part, slot="signal"):
-    """Another signal, less its mean over a group; steps in no group keep it as it is."""
+    """Another signal minus its mean over a group; a step in no group keeps its value."""
 
     of: SignalPart
     """The signal that is centred."""
@@ -104,7 +104,7 @@ class Centred(Part, slot="signal"):
 def check_range(
     table: StepTable, values: FloatArray, what: str, problem: str, *, low: float = -math.inf, high: float = math.inf
 ) -> None:
-    """Refuse a step whose number lies outside (S); a sum of rewards may miss a bound by its last digit."""
+    """Raise an error for a step (S) outside the range; a sum of rewards may miss a bound by its last digit."""
     outside = (values < low - 1e-9 * max(1.0, abs(low))) | (values > high + 1e-9 * max(1.0, abs(high)))
     if outside.any():
         step = int(np.argmax(outside))
@@ -114,7 +114,7 @@ def check_range(
 def discount(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:
     """Sum the steps of each label from the last one back, R_t = r_t + gamma * R_{t+1} (S).
 
-    All labels advance together, one step of time at a pass: the arithmetic is Horner's, as a plain loop would do it.
+    All labels advance together, one step per pass. The arithmetic is Horner's, as in a plain loop.
     """
     order, starts = order_by_key(label)
     lengths = np.diff(np.append(starts, len(order)))
@@ -130,18 +130,18 @@ def discount(rewards: FloatArray, label: IntArray, gamma: float) -> FloatArray:
 
 
 class Penalised(Part, slot="signal"):
-    """Another signal, less a penalty on each step whose response was malformed (column `well_formed`).
+    """Another signal, minus a penalty on each step with a malformed response (column `well_formed`).
 
-    Placed after discounting, as GiGPO and HGPO release it: the penalty stays on its step and is not passed back to
-    the steps before. There a step is invalid where its tags are missing or it holds Chinese characters; a command that
-    the game refuses is valid (`penalised_refusals` is about those). A table that says nothing of malformed steps has
-    none; one that has `valid` alone is refused, since that does not tell malformed steps from refused ones.
+    The penalty comes after discounting, as GiGPO and HGPO release it: it stays on its step. In those releases a step is
+    invalid if its tags are missing or it contains Chinese characters; a command that the game rejects is valid
+    (`penalised_refusals` covers those). A table without the column has no malformed steps. A table that only has
+    `valid` is an error, because `valid` does not separate malformed responses from invalid actions.
     """
 
     of: SignalPart
     """The signal that is penalised."""
     penalty: NonNegativeFloat
-    """What a malformed step loses."""
+    """Subtracted from a malformed step."""
 
     def __call__(self, table: StepTable) -> FloatArray:
         signal = table.ask_once(self.of)
@@ -149,25 +149,25 @@ class Penalised(Part, slot="signal"):
             return signal
         if "well_formed" not in table.extra:
             raise RecordError(
-                f"the table has a column 'valid' and none called 'well_formed'; the penalty of {self.penalty:g} is on "
-                "malformed responses, and `valid` is false for actions that the environment refused too: record "
+                f"the table has a column 'valid' but no 'well_formed'; the penalty of {self.penalty:g} is on "
+                "malformed responses, but `valid` is also false for actions that the environment rejected: record "
                 "'well_formed' and 'accepted', or set the penalty to 0 (`hgpo:invalid_penalty=0`)"
             )
         return signal - self.penalty * ~table.column("well_formed")
 
 
 class PenalisedRefusals(Part, slot="signal"):
-    """Another signal, less a penalty on each step whose action the environment refused (column `accepted`).
+    """Another signal, minus a penalty on each step with an invalid action (column `accepted`).
 
-    Ours; GiGPO and HGPO take nothing off for a command that the game refuses. A malformed response is not counted,
-    whatever became of its action. Divided by the deviation of a group in which nothing else differs, it is a whole
-    deviation however small it is, and a policy that may not guess stops searching (docs/adr/0006-invalid-penalty.md).
+    Ours; GiGPO and HGPO have no penalty for a command that the game rejects. A malformed response does not count,
+    whatever became of its action. In a group in which nothing else differs, dividing by the standard deviation makes
+    any penalty large. A policy that may not guess then stops searching (docs/adr/0006-invalid-penalty.md).
     """
 
     of: SignalPart
     """The signal that is penalised."""
     penalty: NonNegativeFloat
-    """What a refused step loses."""
+    """Subtracted from a step with an invalid action."""
 
     def __call__(self, table: StepTable) -> FloatArray:
         signal = table.ask_once(self.of)
@@ -179,37 +179,37 @@ class PenalisedRefusals(Part, slot="signal"):
         return signal - self.penalty * refused
 
 
-# A baseline that remembers: what earlier updates lead one to expect of a task.
+# A baseline from earlier updates.
 
 
 class AbovePrior(Part, slot="signal"):
-    """Another signal, less the task's prior: a running mean of what attempts of earlier updates brought.
+    """Another signal, minus the task's prior: a running mean over the rollouts of earlier updates.
 
         signal = of - prior
         prior  <- (keep * weight * prior + sum of the attempts' values) / (keep * weight + attempts)
         weight <- keep * weight + attempts
 
-    Source: SPO (single-stream policy optimisation, arXiv:2509.13232), whose tracker for returns of 0 and 1 this is:
-    weight * prior and weight * (1 - prior) are its alpha and beta, and the prior is used before the new return joins.
-    With it a task needs one attempt only, as `Relative` with `no_baseline` compares with nobody.
+    Source: SPO (single-stream policy optimization, arXiv:2509.13232). This is its tracker for returns of 0 and 1:
+    weight * prior and weight * (1 - prior) are its alpha and beta, and a return is compared before it joins the prior.
+    A task then needs only one rollout, because `Relative` with `no_baseline` needs no group.
 
-    **Choices.** `keep` is a constant; the source makes it of how far the policy moved since, within 0.875 and 0.96. A
-    task forgets when it is attempted, and once an update, however many attempts it got. An attempt counts with the mean
-    of `of` over its steps, as the environment and the rewards gave it, before shaping. A task that was never attempted
-    has `first_level`, and so has one with guidance in its prompt, which is another task. Attempts that took no part in
-    an update count too, unless `of` reads what a measure found: nobody measured those.
+    **Choices.** `keep` is a constant; in the source it depends on how far the policy moved, within 0.875 and 0.96. A
+    task forgets once per update in which it is sampled, however many rollouts it gets. A rollout counts with the mean
+    of `of` over its steps, before group reward shaping. A task that was never sampled has `first_level`. A task with a
+    hint in its prompt is another task. Rollouts that took no part in an update count too, unless `of` reads what a
+    scorer measured.
     """
 
     of: SignalPart = EpisodeReturn()
     """What is compared with the prior."""
     keep: Share = 0.96
-    """How much of the past still counts when a task is attempted again; 1 = all of it, for ever."""
+    """How much of the past counts when a task is sampled again; 1 = all of it, for ever."""
     first_level: Finite = 0.5
-    """The prior of a task that was never attempted."""
+    """The prior of a task that was never sampled."""
     first_weight: NotNegative = 1.0
-    """How many attempts that first prior counts for."""
+    """How many rollouts the first prior counts for."""
     column: Annotated[str, Field(min_length=1)] = "prior"
-    """What the step table calls the prior; two such parts that differ need two names."""
+    """Column of the prior in the step table; two such parts that differ need two names."""
 
     def __call__(self, table: StepTable) -> FloatArray:
         return table.ask_once(self.of) - to_numbers(self.column, table.column(self.column))
@@ -219,7 +219,7 @@ class AbovePrior(Part, slot="signal"):
 
 
 class TaskPriors:
-    """The running mean of each task that was attempted, and how many attempts it counts for."""
+    """The running mean of each sampled task, and how many rollouts it counts for."""
 
     def __init__(self, part: AbovePrior) -> None:
         self._part = part
@@ -231,7 +231,7 @@ class TaskPriors:
     def observe(self, update: ObservedUpdate) -> None:
         try:
             self._join(update.trajectories)
-        except RecordError:  # `of` reads what a measure found, which only those have that took part
+        except RecordError:  # `of` reads what a scorer measured; only rollouts that took part have that
             pairs = zip(update.trajectories, update.credit, strict=True)
             self._join([trajectory for trajectory, credit in pairs if credit is not None])
 

@@ -1,6 +1,6 @@
-"""Token credit: returns from a token on, whitened credit, plain ways to share a step's credit, generalised advantages.
+"""Advantages of tokens: returns per token, whitening, discounting within a response, and GAE.
 
-The reward of a step stands on the last token of its response; tokens of an attempt follow one another, step by step.
+The reward of a step is on the last token of its response. The tokens of a rollout follow one another, step by step.
 
 Axes: S steps of the table, K sampled tokens of all steps.
 """
@@ -22,31 +22,31 @@ from groupwise.parts.part import Count, NotNegative, Part, Share, name_of
 from groupwise.parts.slots import TokenCreditSlot
 
 REFERENCE = "reference_token_logps"
-"""The fact with the log-prob of each sampled token under the reference policy."""
+"""The step info with the log-prob of each sampled token under the reference policy."""
 
 
 def train_all(values: FloatArray, trace: TokenTrace | OwnTokenTrace) -> TokenCredit:
-    """Credit of tokens (K) that all train."""
+    """Advantages of tokens (K) that all train."""
     return TokenCredit(values=values, trains=np.ones(len(values), dtype=np.bool_), trace=trace)
 
 
 class TokenReturn(Part, slot="token_credit"):
-    """What is earned from a token on, discounted from token to token; the credit of the step is not read.
+    """The return from a token on, discounted per token; the advantage of the step is not read.
 
         G_k = r_k + gamma * G_(k+1),   r_k = reward of the step where k is its last token, else 0
         with `kl`:   r_k <- r_k - kl * (ln pi(token) - ln pi_ref(token)),   pi the policy that sampled
 
-    Source: the return of REINFORCE, token by token (Sutton and Barto 2018, chapter 13). With `whitened_tokens` around
-    it, it is REINFORCE++ (arXiv:2501.03262), at any gamma. **Choices.** Tokens of later steps of an attempt follow
-    those of earlier ones; prompts between them take no time. An outcome replaces the rewards: all of it stands on the
-    last token. A step without tokens hands its reward to the last token before it in the attempt, if there is one. Of
-    attempts that another policy sampled nothing is taken off: their log-probs are none of pi.
+    Source: the return of REINFORCE, token by token (Sutton and Barto 2018, chapter 13). Inside `whitened_tokens` it is
+    REINFORCE++ (arXiv:2501.03262), at any gamma. **Choices.** Tokens of later steps follow those of earlier ones;
+    prompts between them are not discounted. A final score replaces the rewards and is on the last token. A step without
+    tokens passes its reward to the last token before it in the rollout, if there is one. Off-policy rollouts have no KL
+    term, because their log-probs are not those of pi.
     """
 
     gamma: Share = 1.0
     """Discount from one token to the next."""
     kl: NotNegative = 0.0
-    """What a nat of divergence from the reference costs; above 0 it reads what `reference_score` writes by token."""
+    """Cost of a nat of divergence from the reference; above 0 it reads what `reference_score` writes per token."""
 
     @property
     def reads(self) -> frozenset[str]:
@@ -56,7 +56,7 @@ class TokenReturn(Part, slot="token_credit"):
         return train_all(add_later(self._pay(table, tokens), table, tokens, share=self.gamma), self)
 
     def _pay(self, table: StepTable, tokens: TokenTable) -> FloatArray:
-        """What each token brings by itself (K)."""
+        """The reward of each token alone (K)."""
         rewards = place_rewards(table, tokens)
         if not self.kl:
             return rewards
@@ -71,10 +71,10 @@ class TokenReturn(Part, slot="token_credit"):
 
 
 def place_rewards(table: StepTable, tokens: TokenTable) -> FloatArray:
-    """Put each step's reward on its last token (K), or that of a step without tokens on the last token before it."""
+    """Put each step's reward on its last token (K); that of a step without tokens goes on the last token before it."""
     rewards = np.zeros(len(tokens))
     amounts = table.reward
-    if "outcome" in table.extra:  # it takes the place of the rewards: all of it on the last step
+    if "outcome" in table.extra:  # it replaces the rewards: all of it on the last step
         amounts = np.where(np.append(table.attempt[1:] != table.attempt[:-1], True), table.episode_return, 0.0)
     last = np.searchsorted(tokens.step, np.arange(len(table)), side="right") - 1
     for token, attempt, amount in zip(last.tolist(), table.attempt.tolist(), amounts.tolist(), strict=True):
@@ -84,7 +84,7 @@ def place_rewards(table: StepTable, tokens: TokenTable) -> FloatArray:
 
 
 def add_later(amounts: FloatArray, table: StepTable, tokens: TokenTable, *, share: float) -> FloatArray:
-    """Add to each token's amount a share of what the next token of its attempt comes to (K)."""
+    """Add to each token's amount `share` times the sum of the next token of its rollout (K)."""
     sums, attempt, after = amounts.tolist(), table.attempt[tokens.step].tolist(), 0.0
     for token in range(len(sums) - 1, -1, -1):
         if token + 1 == len(sums) or attempt[token + 1] != attempt[token]:
@@ -94,7 +94,7 @@ def add_later(amounts: FloatArray, table: StepTable, tokens: TokenTable, *, shar
 
 
 def _derive_sum(amounts: FloatArray, table: StepTable, tokens: TokenTable, token: int, *, share: float) -> Derivation:
-    """A sum over the tokens of an attempt from one on, each further one by a share less."""
+    """Sum over the tokens of a rollout from one on, each multiplied by `share` once more."""
     attempt = table.attempt[tokens.step]
     later = [k for k in range(token, len(tokens)) if attempt[k] == attempt[token]]
     value = sum(share ** (k - token) * float(amounts[k]) for k in later)
@@ -104,18 +104,18 @@ def _derive_sum(amounts: FloatArray, table: StepTable, tokens: TokenTable, token
 
 
 class WhitenedTokens(Part, slot="token_credit"):
-    """Shift and scale the credit of tokens to mean 0 and variance 1 over all tokens of the table that train.
+    """Shift and scale the advantages of tokens to mean 0 and variance 1 over all tokens of the table that train.
 
         A = (v - mean) / sqrt(var + eps),   var with Bessel's correction
 
     Source: whitening of advantages in PPO and REINFORCE++ (arXiv:2501.03262), as verl computes it. Choices: tasks mix
-    by design. Tokens that do not train, by the part within or by filters, do not count. All equal gives exactly 0, and
-    so do fewer than two tokens.
+    by design. Tokens that do not train, by the inner part or by filters, do not count. If all are equal, or if there
+    are fewer than two tokens, all get exactly 0.
     """
 
     mixes_tasks: ClassVar[bool] = True
     of: TokenCreditSlot
-    """The credit that is whitened."""
+    """The advantages that are whitened."""
     eps: NonNegativeFloat = 1e-8
     """Added to the variance."""
 
@@ -136,7 +136,7 @@ class WhitenedTokens(Part, slot="token_credit"):
         return TokenCredit(values=values, trains=inner.trains, trace=self, span=inner.span)
 
     def _list_counted(self, table: StepTable, inner: TokenCredit, tokens: TokenTable) -> FloatArray:
-        """The credit that counts in the statistics: that of tokens that train, of steps that do."""
+        """The advantages in the statistics: those of tokens that train, of steps that train."""
         counts: BoolArray = inner.trains & table.trains[tokens.step]
         return inner.values[counts]
 
@@ -169,18 +169,18 @@ class WhitenedTokens(Part, slot="token_credit"):
         return describe_mask(self.of(table, credit, tokens), table, credit, tokens, token)
 
 
-# Plain ways to share the credit of a step among its tokens: discounted from the end, or to the first ones alone.
+# Simple rules from the advantage of a step to those of its tokens.
 
 
 class DiscountedTokens(Part, slot="token_credit"):
-    """Give the last token of a response the step's credit, and each token before it gamma times that of the next.
+    """Give the last token of a response the step's advantage, and each token before it gamma times that of the next.
 
         A_k = gamma^(n - 1 - k) * A,   k = 0 .. n - 1
 
-    Source: the return of a token in REINFORCE++ (arXiv:2501.03262) and PPO, where the reward stands on the last token
-    of a response and is discounted from token to token; the published setting is gamma 1. Choices: it is the credit
-    that is discounted, after its comparison, and within one response: from step to step the estimator discounts.
-    Gamma 0 gives credit to the last token alone (0^0 = 1).
+    Source: the return of a token in REINFORCE++ (arXiv:2501.03262) and PPO, where the reward is on the last token of a
+    response and is discounted per token; the published setting is gamma 1. Choices: the advantage is discounted after
+    its comparison, within one response; the estimator discounts from step to step. With gamma 0, only the last token
+    gets the advantage (0^0 = 1).
     """
 
     gamma: Share = 1.0
@@ -192,12 +192,12 @@ class DiscountedTokens(Part, slot="token_credit"):
 
 
 class FirstTokens(Part, slot="token_credit"):
-    """Train on the first tokens of each response only; they have the credit of their step.
+    """Train only the first tokens of each response, with the advantage of their step.
 
         token k trains where k < count
 
-    Source: ours, a plain mask: long responses train at the cost of short ones, since what follows the last token that
-    trains is not computed. Choice: a response that is shorter trains whole.
+    Source: ours, a plain mask. Nothing after the last token that trains is computed, so long responses cost less.
+    Choice: a shorter response trains whole.
     """
 
     count: Count
@@ -216,23 +216,22 @@ class FirstTokens(Part, slot="token_credit"):
 
 
 class TokenGae(Part, slot="token_credit"):
-    """Generalised advantages of tokens: what a token brought beyond its value, and a fading share of what came after.
+    """GAE per token: how far a token exceeded its value, plus a fading fraction of what came after.
 
         delta_k = r_k + gamma * V_(k+1) - V_k,   A_k = delta_k + gamma * lam * A_(k+1)
 
-    Source: GAE (Schulman et al. 2015, arXiv:1506.02438), as in PPO. **Choices.** There is no critic: values are those
-    that the measure `segment_values` writes (or any that writes `segment_ends` and `segment_values`), and a token has
-    the value of its segment's beginning. The beginning of an answer has the baseline of the estimator, which is
-    `relative` and must not divide by a scale; without the columns an answer is one segment. Nothing is expected after
-    the end of an attempt, even one that was cut off. With gamma = lam = 1, credit is what the attempt still earns less
-    V; where all values are 0, it is `token_return`. With gamma 1, lam 0 gives all credit of a segment to its last
-    token.
+    Source: GAE (Schulman et al. 2015, arXiv:1506.02438), as in PPO. **Choices.** There is no critic. The values are
+    those of the scorer `segment_values`, or of any that writes `segment_ends` and `segment_values`. A token has the
+    value of its segment's beginning. The beginning of a response has the baseline of the estimator, which is `relative`
+    and must not divide by a scale. Without the columns a response is one segment. The value after the end of a rollout
+    is 0, even if a limit cut it off. With gamma = lam = 1, the advantage is the remaining return minus V; if all values
+    are 0, that is `token_return`. With gamma 1 and lam 0, the last token of a segment gets its whole advantage.
     """
 
     gamma: Share = 1.0
     """Discount from one token to the next."""
     lam: Share = 0.95
-    """Share of the next token's advantage that a token has too."""
+    """Fraction of the next token's advantage that is added."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         surprise = self._find_surprise(table, credit, tokens)
@@ -253,7 +252,7 @@ class TokenGae(Part, slot="token_credit"):
 def _read_values(table: StepTable, credit: Credit, tokens: TokenTable) -> FloatArray:
     """The value of each token (K): that of its segment's beginning."""
     comparison = read_comparison(table, credit, "token_gae")
-    baseline = comparison.signal - comparison.values  # also where nobody was compared with
+    baseline = comparison.signal - comparison.values  # also for steps that were not compared
     if ENDS not in table.extra or not len(tokens):
         return baseline[tokens.step]
     segments = read_segments(table, tokens, ends=ENDS, numbers=VALUES, more=-1)

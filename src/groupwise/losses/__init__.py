@@ -1,4 +1,4 @@
-"""From log-probs and credit to the number that is minimised: ratio, surrogate, corrections, penalties, aggregate."""
+"""From log-probs and advantages to the loss: ratio, surrogate, corrections, penalties, aggregate."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Aggregates: from the losses of the tokens to one number.
 
-Every denominator is counted over the whole update and handed in, so the numbers of the micro-batches add up to the
-number of the batch, however it is split. Where nothing at all trains, the denominator is taken as 1 and the loss is 0.
+Every denominator is counted over the whole update and passed in. So the numbers of the micro-batches add up to that of
+the batch, for any split. If nothing trains, the denominator is 1 and the loss is 0.
 
 Axis: T tokens.
 """
@@ -18,7 +18,7 @@ from groupwise.parts.part import Part
 
 
 class TokenMean(Part, slot="aggregate"):
-    """Every token counts the same: long answers weigh more.
+    """Every token counts the same: long responses weigh more.
 
         sum_t l_t / tokens
 
@@ -30,7 +30,7 @@ class TokenMean(Part, slot="aggregate"):
 
 
 class SequenceMean(Part, slot="aggregate"):
-    """Every sample counts the same: a token of a short answer weighs more.
+    """Every sample counts the same: a token of a short response weighs more.
 
         mean_i(sum_t l_{i,t} / L_i)
 
@@ -44,7 +44,7 @@ class SequenceMean(Part, slot="aggregate"):
 
 
 class SequenceSum(Part, slot="aggregate"):
-    """The log-prob of the whole answer is one action: its tokens add up.
+    """The whole response is one action: the losses of its tokens add up.
 
         mean_i(sum_t l_{i,t})
 
@@ -56,12 +56,12 @@ class SequenceSum(Part, slot="aggregate"):
 
 
 class ConstantLength(Part, slot="aggregate"):
-    """Tokens add up and are divided by a constant, so that length changes nothing about a token's weight.
+    """Sum over the tokens, divided by a constant: the length of a response does not change the weight of its tokens.
 
         sum_t l_t / (samples * length)
 
     Source: Dr. GRPO (arXiv:2503.20783), as TRL divides. Choices: verl's `seq-mean-token-sum-norm` divides by the length
-    alone (`per_sequence=False`). The length is a setting; verl's default is the padded width, which moves.
+    alone (`per_sequence=False`). The length is a setting; verl's default is the padded width, which varies.
     """
 
     length: PositiveInt | None = None
@@ -75,11 +75,11 @@ class ConstantLength(Part, slot="aggregate"):
 
 
 class StepMean(Part, slot="aggregate"):
-    """Every step counts the same, however its tokens are cut into samples.
+    """Every step counts the same, for any split of its tokens into samples.
 
         mean over steps of (mean over the step's tokens of l)
 
-    Source: ours; SLATE (arXiv:2602.23440) averages over steps. Where each step is one sample, it is `SequenceMean`.
+    Source: ours; SLATE (arXiv:2602.23440) averages over steps. If each step is one sample, it is `SequenceMean`.
     """
 
     unit: ClassVar[Unit] = "step"
@@ -89,13 +89,13 @@ class StepMean(Part, slot="aggregate"):
 
 
 class TrajectoryMean(Part, slot="aggregate"):
-    """Every attempt counts the same, whether it took two steps or fifty.
+    """Every rollout counts the same, whatever its number of steps.
 
         mean over trajectories of (mean over the trajectory's tokens of l)                          `within="token"`
         mean over trajectories of (mean over its steps of (mean over the step's tokens of l))       `within="step"`
 
-    Source: Flow-GRPO (AgentFlow, arXiv:2510.05592) averages over attempts, turns and tokens; slime and agent-lightning
-    take the mean within an attempt first. A trajectory may lie in several micro-batches: its tokens and steps are
+    Source: Flow-GRPO (AgentFlow, arXiv:2510.05592) averages over rollouts, turns and tokens; slime and agent-lightning
+    take the mean within a rollout first. A trajectory may be split over several micro-batches: its tokens and steps are
     counted over the update (`Totals.trajectory_tokens`, `Totals.trajectory_steps`).
     """
 

@@ -1,10 +1,10 @@
-"""Corrections: weights for the gap between the engine that sampled a token and the learner that trains on it.
+"""Corrections: weights for the difference between the engine that sampled a token and the learner that trains on it.
 
-The engine and the learner compute the same weights' log-probs with other kernels and precisions, so the tokens come
-from a slightly different policy than the ratio assumes. With d_t = logp_old_t - logp_behaviour_t, a unit's importance
-weight is w = exp(sum of d over its tokens). Weights multiply the surrogate, not the penalties, and carry no gradient.
-A token of weight 0 still counts in the totals: what is dropped here shrinks the update, it does not sharpen the rest.
-Renormalising weights to mean 1 over the batch is not offered: it would change with the split into micro-batches.
+Engine and learner compute log-probs of the same weights with different kernels and precisions. So the tokens come from
+a slightly different policy than the ratio assumes. With d_t = logp_old_t - logp_behaviour_t, the importance weight of a
+unit is w = exp(sum of d over its tokens). Weights multiply the surrogate, not the penalties, and have no gradient. A
+token of weight 0 still counts in the totals: dropping tokens makes the update smaller. Weights are not renormalized to
+mean 1 over the batch, because that would change with the split into micro-batches.
 
 Axis: T tokens.
 """
@@ -35,7 +35,7 @@ class Truncate(Part, slot="correction"):
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     unit: CorrectionUnit = "token"
-    """Whose tokens share a weight."""
+    """The unit whose tokens have one weight."""
     high: PositiveFloat = 2.0
     """Largest weight."""
 
@@ -44,7 +44,7 @@ class Truncate(Part, slot="correction"):
 
 
 class Mask(Part, slot="correction"):
-    """Keep the importance weight within bounds, drop the token outside (MIS).
+    """Keep importance weights within bounds and drop the tokens outside (MIS).
 
         w = exp(sum_unit d) where low <= w <= high, else 0
 
@@ -53,7 +53,7 @@ class Mask(Part, slot="correction"):
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     unit: CorrectionUnit = "token"
-    """Whose tokens share a weight."""
+    """The unit whose tokens have one weight."""
     low: NonNegativeFloat = 0.5
     """Smallest weight that is kept."""
     high: NonNegativeFloat = 2.0
@@ -65,17 +65,18 @@ class Mask(Part, slot="correction"):
 
 
 class Reject(Part, slot="correction"):
-    """Drop whole units whose tokens drifted too far on average; the others keep weight 1 (geometric rejection).
+    """Drop whole units whose tokens differ too much on average; the others keep weight 1 (geometric rejection).
 
         w = 1 where low <= exp(mean_unit d) <= high, else 0
 
-    Source: verl's rollout correction. Combine with `Truncate` to drop the worst and weigh the rest. Choice: the bounds
-    are those of `Mask`; a mean over many tokens varies less than a token does, so long sequences want tighter ones.
+    Source: verl's rollout correction. Combine it with `Truncate` to drop the worst units and weigh the rest. Choice:
+    the bounds are those of `Mask`. A mean over many tokens varies less than one token, so long sequences need tighter
+    bounds.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     unit: Literal["step", "trajectory"] = "step"
-    """What is kept or dropped as a whole."""
+    """The unit that is kept or dropped as a whole."""
     low: NonNegativeFloat = 0.5
     """Smallest geometric mean that is kept."""
     high: NonNegativeFloat = 2.0
@@ -87,18 +88,18 @@ class Reject(Part, slot="correction"):
 
 
 class OffPolicyMask(Part, slot="correction"):
-    """Drop blamed units that the policy has already moved far away from.
+    """Drop units with a negative advantage that the policy has already moved far away from.
 
         w = 0 where A < 0 and mean_unit(logp_behaviour - logp) > max_drop, else 1
 
     Source: DeepSeek-V3.2 (2025), as in TRL; the threshold is not published, TRL suggests 0.5. Choice: A is the token's
-    own, which within a step is the same for all its tokens unless credit is spread unevenly.
+    own advantage; a token credit part may give the tokens of a step different ones.
     """
 
     unit: Literal["step", "trajectory"] = "step"
-    """Whose drift is measured."""
+    """The unit over which the drop in log-prob is averaged."""
     max_drop: NonNegativeFloat = 0.5
-    """Largest mean drop in log-prob that a blamed unit may show."""
+    """Largest mean drop in log-prob of a unit with a negative advantage."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
         drop_T = columns.units(self.unit).mean(columns.logp_behaviour - columns.logp.detach())

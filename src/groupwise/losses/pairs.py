@@ -1,6 +1,6 @@
-"""What a loss over pairs takes from its first pass: sums over the tokens of each member, an attempt or one step of it.
+"""Losses over pairs: the first pass sums over the tokens of each member, which is a rollout or one step of it.
 
-Axes: T tokens of a micro-batch, M members of pairs, P pairs of the optimiser step.
+Axes: T tokens of a micro-batch, M members of pairs, P pairs of the optimizer step.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ PerPair = Literal["weight", "pair"]
 class PairSums:
     """Sums over the tokens of each member of a pair; those of micro-batches add up.
 
-    A member may lie in several micro-batches, and its opponent in others again. Members are in ascending order of
-    (trajectory, step), a whole attempt before its steps. Sums are float64, whatever the log-probs are.
+    A member may be split over several micro-batches, and its opponent over others. Members are in ascending order of
+    (trajectory, step), a whole rollout before its steps. Sums are float64, whatever the type of the log-probs.
     """
 
     tokens: Tensor
-    """Tokens that train of each member (M)."""
+    """Number of tokens of each member that train (M)."""
     sums: Mapping[str, Tensor]
     """Sum over its tokens, by name (M each)."""
 
     @classmethod
     def of(cls, columns: TokenColumns, totals: Totals, **values: Tensor) -> PairSums:
-        """Sum up a micro-batch: `columns` are its tokens that train, `values` what is summed (T each)."""
+        """Sum over a micro-batch: `columns` are its tokens that train, `values` the summands (T each)."""
         places, num = _find_places(columns, totals), len(_list_members(totals))
-        # In float64: a pair holds the sums of two long attempts against each other, and their last digits decide.
+        # In float64: a pair compares the sums of two long rollouts, and their last digits decide.
         ones_T = columns.logp.detach().new_ones(len(columns)).double()
 
         def add_up(value_T: Tensor) -> Tensor:
@@ -57,20 +57,20 @@ class PairSums:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairTerms:
-    """The pairs of an optimiser step, as positions among the members and numbers (P each)."""
+    """The pairs of an optimizer step, as positions among the members and numbers (P each)."""
 
     winner: Tensor
     """Position of the winner among the members."""
     loser: Tensor
     """Position of the loser among the members."""
     weight: Tensor
-    """Share of the pair in the loss."""
+    """Weight of the pair in the loss."""
     gap: Tensor
-    """How much better the winner did."""
+    """How much better the winner is."""
 
     @classmethod
     def of(cls, totals: Totals, like: Tensor, per: PerPair = "weight") -> PairTerms:
-        """The pairs of the totals, in float64 and where `like` is."""
+        """The pairs of the totals, in float64 and on the device of `like`."""
         like = like.new_zeros(0).double()
         position = {member: number for number, member in enumerate(_list_members(totals))}
         winner, loser = ([position[_key(pair.members[side])] for pair in totals.pair_members] for side in (0, 1))
@@ -83,25 +83,25 @@ class PairTerms:
         )
 
     def contrast(self, value_M: Tensor) -> Tensor:
-        """A number of each winner, less that of its loser (P)."""
+        """A number of each winner minus that of its loser (P)."""
         return value_M.index_select(0, self.winner) - value_M.index_select(0, self.loser)
 
 
 def share_of_pairs(
     value_of: Callable[[Tensor], Tensor], summary: PairSums, columns: TokenColumns, totals: Totals
 ) -> Tensor:
-    """A micro-batch's share of a loss over pairs; the shares add up to its value and gradient.
+    """A micro-batch's part of a loss over pairs; the parts add up to its value and gradient.
 
     Args:
-        value_of: the loss of the whole optimiser step, a scalar, of the sums of each member's log-probs (M).
-        summary: those sums, under the name `logp`.
+        value_of: from the log-prob sums of the members (M) to the loss of the whole optimizer step, a scalar.
+        summary: these sums, under the name `logp`.
         columns: the micro-batch's tokens that train.
-        totals: those of the optimiser step.
+        totals: those of the optimizer step.
     """
     logp_M = summary.sums["logp"].detach().clone().requires_grad_()
     value = value_of(logp_M)
     value.backward()
-    assert logp_M.grad is not None, "the loss hangs on the log-probs, even where there is no pair"
+    assert logp_M.grad is not None, "the loss depends on the log-probs, even without a pair"
     slope_M = logp_M.new_zeros(len(logp_M) + 1)
     slope_M[:-1] = logp_M.grad
     moved_T = columns.logp - columns.logp.detach()
@@ -111,9 +111,10 @@ def share_of_pairs(
 
 
 class PairLoss(Part):
-    """A loss over pairs: a first pass that sums up what each member said, then the sum of weight x loss of each pair.
+    """A loss over pairs: a first pass sums over each member; the loss is the sum of weight x loss of each pair.
 
-    A pair is not in one micro-batch, so the first pass finds its sums; the gradient is then a sum over samples.
+    The members of a pair may lie in different micro-batches, so a first pass finds their sums. The gradient is then a
+    sum over samples.
     """
 
     unit: ClassVar[Unit] = "sample"
@@ -130,32 +131,32 @@ class PairLoss(Part):
         )
         if not totals.pairs:
             return LossResult(loss=loss, metrics={})
-        # How far apart, a token, winners and losers are. A pair belongs to no micro-batch, so each of them reports all
-        # pairs, by the number of its tokens.
+        # The gap of winners and losers per token. A pair belongs to no micro-batch, so each micro-batch reports all
+        # pairs, weighted by the number of its tokens.
         gap_P, num = pairs.contrast(summary.sums["logp"] / summary.tokens.clamp(min=1)), len(columns)
         measured = {"loss/pair_gap": gap_P, "loss/pair_accuracy": (gap_P > 0).to(gap_P)}
         metrics = {name: Tally(total=value_P.mean() * num, count=num) for name, value_P in measured.items()}
         return LossResult(loss=loss, metrics=metrics)
 
     def list_sums(self, columns: TokenColumns) -> dict[str, Tensor]:
-        """What is summed up beside log-probs (T each)."""
+        """What is summed besides log-probs (T each)."""
         return {}
 
     def choose_divisor(self) -> PerPair:
         return "weight"
 
     def lose(self, logp_M: Tensor, summary: PairSums, pairs: PairTerms) -> Tensor:
-        """The loss of each pair (P), given the sum of each member's log-probs (M)."""
+        """The loss of each pair (P), given the log-prob sum of each member (M)."""
         raise NotImplementedError
 
 
 def softplus(value_P: Tensor) -> Tensor:
-    """log(1 + exp(value)), exact where the value is large; its slope at 0, where a run starts, is 1/2."""
+    """log(1 + exp(value)), exact for large values; its slope at 0, where a run starts, is 1/2."""
     return value_P.logaddexp(value_P.new_zeros(()))
 
 
 def _key(member: tuple[int, int | None]) -> tuple[int, int]:
-    """A member as (trajectory, place): 0 = the whole attempt, else the step from 1."""
+    """A member as (trajectory, place): 0 = the whole rollout, else the step from 1."""
     return member[0], 0 if member[1] is None else member[1] + 1
 
 
@@ -165,7 +166,7 @@ def _list_members(totals: Totals) -> list[tuple[int, int]]:
 
 
 def _find_places(columns: TokenColumns, totals: Totals) -> tuple[Tensor, Tensor]:
-    """Which member each token's attempt is, and which its step (T each); the number of members where it is none."""
+    """The member that each token's rollout is, and the member that its step is (T each); else the number of members."""
     members = _list_members(totals)
     width = max([place for _, place in members] + [int(columns.step.max()) + 1 if len(columns) else 0]) + 1
     number_of = columns.trajectory.new_full((len(totals.trajectory_tokens) * width,), len(members))
@@ -175,15 +176,15 @@ def _find_places(columns: TokenColumns, totals: Totals) -> tuple[Tensor, Tensor]
     return number_of.index_select(0, attempt_T), number_of.index_select(0, attempt_T + columns.step + 1)
 
 
-# Pairings: which attempts of a group a loss holds against each other. Axes: S steps, A attempts.
+# Pairings: which rollouts of a group a loss compares. Axes: S steps, A rollouts.
 
 
 class BestAgainstWorst(Part, slot="pairing"):
-    """One pair a task: the attempt of the highest return against that of the lowest.
+    """One pair per task: the rollout with the highest return against the one with the lowest.
 
     Source: the usual way from groups to preference pairs (SimPO, Meng et al. 2024, arXiv:2405.14734, takes the best and
-    the worst of five answers). Choices: of equal attempts the first counts; a task whose attempts all did equally well
-    has no pair; attempts of which no step may train are left out before anybody is chosen.
+    the worst of five answers). Choices: of equal rollouts the first counts. A task whose rollouts all did equally well
+    has no pair. Rollouts without a step that may train are left out first.
     """
 
     def __call__(self, table: StepTable) -> list[Pair]:
@@ -199,11 +200,11 @@ class BestAgainstWorst(Part, slot="pairing"):
 
 
 class AllPairs(Part, slot="pairing"):
-    """Every two attempts at a task whose returns differ, the better one against the worse one.
+    """Every two rollouts of a task whose returns differ, the better one against the worse one.
 
-    Source: P3O (Wu et al. 2023, arXiv:2310.00212) has two answers a prompt; all pairs of a larger group are derived
-    from that, not the source's. Choice: each task counts the same by default, however many pairs it has, so that a
-    pair's weight is 1 / (pairs of its task).
+    Source: P3O (Wu et al. 2023, arXiv:2310.00212) has two answers per prompt; all pairs of a larger group are our
+    extension. Choice: each task counts the same by default, however many pairs it has: a pair's weight is 1 / (pairs of
+    its task).
     """
 
     counts: Literal["task", "pair"] = "task"
@@ -224,7 +225,7 @@ class AllPairs(Part, slot="pairing"):
 
 
 def _list_returns_by_task(table: StepTable) -> Iterator[dict[int, float]]:
-    """The return of each attempt of which a step may train, by its number, task by task."""
+    """The return of each rollout that has a step that may train, by its number, task by task."""
     trains_A = table.attempts.sum(table.trains.astype(np.float64)) > 0
     first_A = table.attempts.first
     task_A, return_A = table.task[first_A].tolist(), table.episode_return[first_A].tolist()

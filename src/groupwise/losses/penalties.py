@@ -15,7 +15,7 @@ class Kl(Part, slot="penalty"):
 
         d = logp_ref - logp;   k1 = -d;   k2 = d^2 / 2;   k3 = exp(d) - d - 1
 
-    All three estimate KL(pi || ref) from a token drawn from pi. Their *gradients*, which are what trains, differ:
+    All three estimate KL(pi || ref) from a token drawn from pi. Training uses their *gradients*, which differ:
 
         gradient="own"                k1: zero on average    k2: grad KL(pi || ref)    k3: grad KL(ref || pi)
         gradient="straight_through"   the value of the estimator with the gradient of k2, so grad KL(pi || ref)
@@ -23,8 +23,8 @@ class Kl(Part, slot="penalty"):
                                       where the tokens were drawn from the old policy
 
     Source: Schulman 2020, "Approximating KL divergence"; GRPO (arXiv:2402.03300, eq. 4) adds k3; the second is verl's
-    `+`, the third DeepSeek-V3.2's. Choices: d is clamped to +-20 and k3 capped at 10, as in verl; beyond these the
-    token has no gradient of its own, which for k3 is where d > 2.6. `cap=inf` lifts the second bound.
+    `+`, the third DeepSeek-V3.2's. Choices: d is clamped to +-20 and k3 capped at 10, as in verl. Beyond these bounds
+    the token has no gradient of its own; for k3 this is at d > 2.6. `cap=inf` removes the second bound.
     """
 
     estimator: Literal["k1", "k2", "k3"] = "k3"
@@ -59,39 +59,39 @@ class Kl(Part, slot="penalty"):
 
 
 class EntropyBonus(Part, slot="penalty"):
-    """Reward uncertainty: the entropy of each token's distribution is taken off the loss.
+    """Reward uncertainty: subtract the entropy of each token's distribution from the loss.
 
         l = -weight * H(pi(. | context of the token))
 
     Source: A3C (Mnih et al. 2016, arXiv:1602.01783). The gradient runs through the whole distribution, not only through
-    the token that was drawn.
+    the sampled token.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ENTROPY})
     weight: NonNegativeFloat = 0.001
-    """How much of it is taken off the loss; at 0 no entropy is needed."""
+    """How much of it is subtracted from the loss; at 0 no entropy is needed."""
 
     def __call__(self, columns: TokenColumns) -> Tensor:
         return -columns.require(ENTROPY)
 
 
 class EntropyShare(Part, slot="penalty"):
-    """Reward uncertainty where it pays: each attempt's entropy counts by its share.
+    """Reward uncertainty in right answers: each rollout's entropy is weighted by its share.
 
         l = -weight * share * sg(rho) * H(pi(. | context of the token)),   rho = exp(logp - logp_old)
 
-    The share is the named column `entropy_share`: 0 for wrong attempts, with mean 1 over a group that has right ones
-    (the measure `right_diversity` writes it).
+    The share is the named column `entropy_share`: 0 for wrong rollouts, with mean 1 over a group that has right ones
+    (the scorer `right_diversity` writes it).
 
     Source: ours, after DSDR (2026, arXiv:2602.19895, from notes): entropy with importance weights, averaged over time
-    and allotted among right answers. Its weight was not found. Averages over time and attempts are the aggregate's:
-    under `sequence_mean` and one answer an attempt, each group adds the sum of w_i times the mean over i's tokens.
+    and distributed among right answers. Its weight was not found. The aggregate averages over tokens and rollouts: with
+    `sequence_mean` and one response per rollout, each group adds the sum of w_i times the mean over i's tokens.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ENTROPY, OLD_LOGP})
     columns: ClassVar[frozenset[str]] = frozenset({"entropy_share"})
     weight: NonNegativeFloat = 0.001
-    """How much of it is taken off the loss; at 0 no entropy is needed."""
+    """How much of it is subtracted from the loss; at 0 no entropy is needed."""
     clamp: PositiveFloat = 20.0
     """Largest log-ratio, in absolute value."""
 
@@ -105,9 +105,9 @@ class SquaredChange(Part, slot="penalty"):
 
         l = weight * (logp - logp_old)^2
 
-    Source: OPMD as Kimi k1.5 (2025, arXiv:2501.12599) regularises and "Group-relative REINFORCE is secretly an
-    off-policy algorithm" (2025, arXiv:2509.24203) writes it, tau = `weight`; the half of the derivation is in the
-    weight. Choice: by token; the log-ratio is clamped to +-`clamp`, as everywhere, beyond which a token is not pulled.
+    Source: OPMD as Kimi k1.5 (2025, arXiv:2501.12599) regularizes and "Group-relative REINFORCE is secretly an
+    off-policy algorithm" (2025, arXiv:2509.24203) writes it, tau = `weight`; the factor 1/2 of the derivation is in the
+    weight. Choice: per token; the log-ratio is clamped to +-`clamp`, as in the other parts, and has no gradient beyond.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
@@ -121,14 +121,15 @@ class SquaredChange(Part, slot="penalty"):
 
 
 class SquaredDrift(Part, slot="penalty"):
-    """Stay close to the policy that sampled, answer by answer: the square of the log-ratio of a whole answer.
+    """Stay close to the policy that sampled: the square of the log-ratio of a whole response.
 
         l_t = weight * (sum over the answer's n tokens of logp - logp_old)^2 / (2 n)
 
-    With the mean over answers, then tokens, it is weight / 2 times the square over n, as published.
+    With the mean over responses, then tokens, it is weight / 2 times the square over n, as published.
 
-    Source: BCPG-NSA (2025, arXiv:2505.14403, eqs. 6 and 7, from notes), tau = `weight`. **Choices.** The answer is that
-    of a step; its tokens that train count. A token's log-ratio is clamped to +-`clamp`, as everywhere; the sum is not.
+    Source: BCPG-NSA (2025, arXiv:2505.14403, eqs. 6 and 7, from notes), tau = `weight`. **Choices.** The response is
+    that of a step, and its tokens that train count. A token's log-ratio is clamped to +-`clamp`, as in the other parts;
+    the sum is not.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
@@ -145,5 +146,5 @@ class SquaredDrift(Part, slot="penalty"):
 
 
 def k3(d_T: Tensor) -> Tensor:
-    """The low-variance estimate exp(d) - d - 1, which is never negative; exact where d is tiny."""
+    """The low-variance estimate exp(d) - d - 1: never negative, exact for tiny d."""
     return d_T.expm1() - d_T

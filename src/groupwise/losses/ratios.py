@@ -1,4 +1,4 @@
-"""Ratios: how much likelier a token has become since the start of the update. Axis: T tokens."""
+"""Ratios: how much more likely a token has become since the start of the update. Axis: T tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from groupwise.parts.part import Part
 
 
 class TokenRatio(Part, slot="ratio"):
-    """The ratio of each token on its own.
+    """The ratio of each token alone.
 
         rho_t = exp(logp_t - logp_old_t)
 
@@ -36,15 +36,15 @@ class SequenceRatio(Part, slot="ratio"):
 
     The last line is what each token gets: its value is s, and averaged over the unit its gradient is that of s.
 
-    Source: GSPO (Zheng et al. 2025, arXiv:2507.18071); the product is TRL's RLOO. Choices: the papers'
-    sequence is one answer to one prompt, hence `unit="step"`; on rows that hold a whole attempt, released codes take
-    the ratio of the trajectory without saying so: say `unit="trajectory"`. verl clamps log s at 10 from above; we
-    clamp on both sides. On units of one token, it is `TokenRatio`. Micro-batches hold whole units. `unit="span"` takes
-    the parts of an answer that the token credit tells apart (Rank-GRPO: the items of a list).
+    Source: GSPO (Zheng et al. 2025, arXiv:2507.18071); the product is TRL's RLOO. Choices: the papers' sequence is one
+    answer to one prompt, so the default is `unit="step"`. Released codes with a whole rollout per row take the ratio of
+    the trajectory: `unit="trajectory"`. verl clamps log s at 10 from above; we clamp on both sides. On units of one
+    token, it is `TokenRatio`. Micro-batches hold whole units. `unit="span"` takes the spans of a response that the
+    token credit marks (Rank-GRPO: the items of a list).
     """
 
     unit: Literal["span", "step", "trajectory"] = "step"
-    """Whose tokens share a ratio, however samples are cut."""
+    """The unit whose tokens have one ratio, for any split into samples."""
     length: Literal["mean", "sum"] = "mean"
     """Whether the log-ratio is averaged over the unit's tokens or summed."""
     clamp: PositiveFloat = 10.0

@@ -1,9 +1,9 @@
-"""The slots of a loss: what each of its parts is handed and what it returns.
+"""The slots of a loss: arguments and result of each of its parts.
 
-A part sees only tokens that train. It may declare of itself: `needs`, what it reads beyond the basics (`OLD_LOGP`,
-`REFERENCE_LOGP`, `ENTROPY`); `columns`, the named numbers it reads (`TokenColumns.column`); `channels`, the further
-credit it reads (`TokenColumns.channel`); and `unit`, what it must see whole in one micro-batch (`step`, `trajectory`).
-A part that declares nothing reads the basics, token by token. Axis: T tokens.
+A part sees only tokens that train. It may declare `needs`, the columns beyond the basics (`OLD_LOGP`, `REFERENCE_LOGP`,
+`ENTROPY`); `columns`, the named numbers it reads (`TokenColumns.column`); `channels`, the further advantages it reads
+(`TokenColumns.channel`); and `unit`, what must be whole in one micro-batch (`step`, `trajectory`). A part that declares
+nothing reads the basics, token by token. Axis: T tokens.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from groupwise.parts.part import Slot
 
 
 def read_declared(parts: Iterable[object], name: str) -> frozenset[str]:
-    """What parts declare under a name, together."""
+    """The union of what these parts declare under a name."""
     return frozenset().union(*(getattr(part, name, ()) for part in parts))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenLoss:
-    """What a surrogate makes of the ratios: a loss a token, and where it bounded them."""
+    """The result of a surrogate: one loss per token, and where it was clipped."""
 
     loss: Tensor
     """Loss of each token (T), to be minimised."""
     clipped: Mapping[str, Tensor] = field(default_factory=dict)
-    """Where each bound of the surrogate acted (T): `high`, `low`, `dual`."""
+    """Where each bound of the surrogate was active (T): `high`, `low`, `dual`."""
 
 
 Ratio = Callable[[TokenColumns], Tensor]
-"""How much likelier a token has become since it was sampled."""
+"""How much more likely a token has become since it was sampled."""
 
 Surrogate = Callable[[Tensor, TokenColumns], TokenLoss]
-"""Turns ratios and credit into a loss a token: the trust region."""
+"""From ratios and advantages to one loss per token: the trust region."""
 
 Correction = Callable[[TokenColumns], Tensor]
-"""Weighs tokens for the gap between the engine that sampled them and the learner; carries no gradient."""
+"""Weights for the difference between the engine that sampled the tokens and the learner; without a gradient."""
 
 Aggregate = Callable[[Tensor, TokenColumns, Totals], Tensor]
-"""Makes one number of the losses of the tokens; its denominators are those of the whole update."""
+"""From the losses of the tokens to one number; its denominators are those of the whole update."""
 
 
 class Penalty(Protocol):
@@ -57,10 +57,10 @@ class Penalty(Protocol):
 
 @runtime_checkable
 class MeasuringPenalty(Protocol):
-    """A penalty that has something to report."""
+    """A penalty that reports metrics."""
 
     def measure(self, columns: TokenColumns) -> dict[str, Tensor]:
-        """What the loss reports of the tokens, by name (T each)."""
+        """Values that the loss reports, by name (T each)."""
 
 
 RatioPart = Annotated[Ratio, Slot("ratio")]

@@ -1,6 +1,6 @@
-"""Surrogates: from ratios and credit to a loss a token. Each is a trust region; a loss has exactly one.
+"""Surrogates: from ratios and advantages to one loss per token. Each is a trust region; a loss has exactly one.
 
-Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimised.
+Axis: T tokens. A is the advantage, rho the ratio, sg stops the gradient; losses are minimized.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Plain(Part, slot="surrogate"):
 
 
 class Clip(Part, slot="surrogate"):
-    """The clipped surrogate: no reward for moving a ratio further than 1 - low or 1 + high.
+    """The clipped surrogate: no gain from moving a ratio further than 1 - low or 1 + high.
 
         l = max(-A * rho, -A * clip(rho, 1 - low, 1 + high));   with `dual`, where A < 0: l = min(l, -A * dual)
 
@@ -47,7 +47,7 @@ class Clip(Part, slot="surrogate"):
     high: NonNegativeFloat = 0.2
     """How far above 1 a ratio may go."""
     dual: Annotated[float, Field(gt=1)] | None = None
-    """Largest ratio that a token of negative credit is punished for; None = no bound."""
+    """Largest ratio with which a token of negative advantage counts; None = no bound."""
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
         A_T = columns.advantage
@@ -61,21 +61,21 @@ class Clip(Part, slot="surrogate"):
 
 
 class ClippedChannels(Clip, slot="surrogate"):
-    """The clipped surrogate of the credit and of each further channel of it, weighed and added up.
+    """The clipped surrogate of the advantage plus those of further channels, each with a weight.
 
         l = clip(rho, A) + sum_k weight_k * clip(rho, A_k),   clip(rho, A) = max(-A * rho, -A * clip(rho, ...))
 
-    It is not the surrogate of the summed credit: where A and A_k have opposite signs, one of the two is clipped where
-    the other is not. Where no ratio leaves the bounds, both are equal.
+    It is not the surrogate of the summed advantage: if A and A_k have opposite signs, a ratio may be clipped for one
+    and not for the other. If no ratio leaves the bounds, both are equal.
 
-    Source: HDPO (2026, arXiv:2604.08545), whose losses of accuracy and of tool economy are summed. Choices: channels
-    are those of `algorithm.channels`; one of weight 0 is not read. The shares of clipped tokens that the loss reports
-    are those of the credit itself. Without weights it is `Clip`.
+    Source: HDPO (2026, arXiv:2604.08545), which sums losses of accuracy and of tool economy. Choices: channels are
+    those of `algorithm.channels`; one of weight 0 is not read. The reported fractions of clipped tokens are those of
+    the advantage itself. Without weights it is `Clip`.
     """
 
     scales_with_credit: ClassVar[bool] = True
     weights: Mapping[str, Finite] = {}
-    """How much each further channel counts, by its name."""
+    """The weight of each further channel, by its name."""
 
     @property
     def channels(self) -> frozenset[str]:

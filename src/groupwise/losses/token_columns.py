@@ -1,4 +1,4 @@
-"""What a loss sees: the sampled tokens of a micro-batch as columns.
+"""The input of a loss: the sampled tokens of a micro-batch as columns.
 
 Axis: T tokens.
 """
@@ -14,32 +14,32 @@ from groupwise.system.errors import RecordError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor as Tensor
-else:  # for annotations alone: losses and methods do not import torch
+else:  # for annotations only: losses and methods do not import torch
     Tensor = Any
 
 OLD_LOGP, REFERENCE_LOGP, ENTROPY, SPANS = "old_logp", "reference_logp", "entropy", "spans"
 """What a loss part may need beyond the basics."""
 
 COLUMN_OF = {OLD_LOGP: "logp_old", REFERENCE_LOGP: "logp_ref", ENTROPY: "entropy", SPANS: "span"}
-"""The column in which each need is handed in."""
+"""The column of each need."""
 
 PAIRS = "pairs"
-"""What a loss needs that holds attempts against each other: `Totals.pair_members`, which the slot `pairing` fills."""
+"""The need of a loss over pairs of rollouts: `Totals.pair_members`, which the slot `pairing` fills."""
 
 MAPPINGS = ("named", "channels")
 """Fields of `TokenColumns` that hold columns by name."""
 
 Unit = Literal["token", "span", "sample", "step", "trajectory"]
 UNITS: tuple[Unit, ...] = ("token", "span", "sample", "step", "trajectory")
-"""What a ratio, a weight or a mean may be taken over, smallest first."""
+"""The units of a ratio, a weight or a mean, smallest first."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenColumns:
-    """The sampled tokens of a micro-batch, packed: one entry a token in every column.
+    """The sampled tokens of a micro-batch, packed: one entry per token in every column.
 
-    Ids are numbers, not positions: a sample's tokens need not lie together, and a trajectory may go on in another
-    micro-batch. `step` counts within its trajectory, so a step is the pair (trajectory, step).
+    Ids are numbers, not positions: the tokens of a sample need not be adjacent, and a trajectory may continue in
+    another micro-batch. `step` counts within its trajectory, so a step is the pair (trajectory, step).
 
     Worked example: one trajectory of two steps, each a sample of its own, of two tokens and one.
 
@@ -47,13 +47,13 @@ class TokenColumns:
     """
 
     logp: Tensor
-    """Log-prob under the current weights (T); carries the gradient."""
+    """Log-prob under the current weights (T); it has the gradient."""
     logp_behaviour: Tensor
     """Log-prob that the engine reported when it sampled the token (T)."""
     advantage: Tensor
-    """Credit of the token (T)."""
+    """Advantage of the token (T)."""
     mask: Tensor
-    """Whether the token trains (T): True or False, 1 or 0. Whatever else a masked token holds is never read."""
+    """Whether the token trains (T): True or False, 1 or 0. The other entries of a masked token are never read."""
     sample: Tensor
     """Sample of each token (T)."""
     step: Tensor
@@ -61,21 +61,21 @@ class TokenColumns:
     trajectory: Tensor
     """Trajectory of each token, by its number in the update (T)."""
     off_policy: Tensor | None = None
-    """Whether another policy sampled the token than the one that learns (T), True or False; None = no token."""
+    """Whether another policy than the learner's sampled the token (T), True or False; None = no token."""
     logp_old: Tensor | None = None
     """Log-prob under the learner's weights at the start of the update (T)."""
     logp_ref: Tensor | None = None
     """Log-prob under the reference policy (T)."""
     entropy: Tensor | None = None
-    """Entropy of the distribution the token was drawn from, under the current weights (T); carries a gradient."""
+    """Entropy of the distribution that the token was sampled from, under the current weights (T); it has a gradient."""
     span: Tensor | None = None
-    """Span of its sample that each token belongs to (T), as the token credit numbers them; None = not told."""
+    """Span of its sample that each token belongs to (T), as the token credit numbers them; None = not known."""
     group: Tensor | None = None
-    """Group of each token, by its number in the update (T): the attempts at one task."""
+    """Group of each token, by its number in the update (T): the rollouts of one task."""
     named: Mapping[str, Tensor] = field(default_factory=dict)
     """Named numbers of each token's sample (T each): those that the loss declares in `columns`."""
     channels: Mapping[str, Tensor] = field(default_factory=dict)
-    """Further credit of the token by name (T each): the channels that the loss declares in `channels`."""
+    """Further advantages of the token by name (T each): the channels that the loss declares in `channels`."""
 
     def __post_init__(self) -> None:
         for name, column in self.list_columns():
@@ -85,7 +85,7 @@ class TokenColumns:
                     "every column needs one entry per token"
                 )
         if str(self.mask.dtype) != "torch.bool" and not bool(((self.mask == 0) | (self.mask == 1)).all()):
-            raise RecordError("column 'mask' holds a number that is neither 0 nor 1; put weights into the advantage")
+            raise RecordError("column 'mask' has a number that is neither 0 nor 1; put weights into the advantage")
 
     def __len__(self) -> int:
         return len(self.logp)
@@ -95,13 +95,13 @@ class TokenColumns:
         column: Tensor | None = getattr(self, COLUMN_OF[need])
         if column is None:
             raise RecordError(
-                f"the loss needs {need}, but column {COLUMN_OF[need]!r} is missing; hand it in, or leave out the part "
+                f"the loss needs {need}, but column {COLUMN_OF[need]!r} is missing; pass it, or leave out the part "
                 "that reads it (a penalty of weight 0 reads nothing)"
             )
         return column
 
     def check_counted(self, totals: Totals) -> None:
-        """Refuse totals that do not know the trajectories of these tokens."""
+        """Raise an error if the totals do not contain the trajectories of these tokens."""
         num = len(totals.trajectory_tokens)
         if len(self) and int(self.trajectory.max()) >= num:
             raise RecordError(
@@ -110,7 +110,7 @@ class TokenColumns:
             )
 
     def log_ratio(self, largest: float = 20.0) -> Tensor:
-        """How much likelier each token became since the update began (T), held within bounds before an exp."""
+        """The change of each token's log-prob since the update began (T), clamped before an exp."""
         return (self.logp - self.require(OLD_LOGP)).clamp(-largest, largest)
 
     def column(self, name: str) -> Tensor:
@@ -120,15 +120,14 @@ class TokenColumns:
         return _find_column(self.channels, name, "channel")
 
     def list_columns(self) -> list[tuple[str, Tensor]]:
-        """Every column that is given, with its name: the fields, then what stands in `named` and `channels`."""
+        """Every given column with its name: the fields, then the entries of `named` and `channels`."""
         own = [(entry.name, getattr(self, entry.name)) for entry in fields(self) if entry.name not in MAPPINGS]
         return [pair for pair in own if pair[1] is not None] + [*self.named.items(), *self.channels.items()]
 
     def select_trained(self) -> TokenColumns:
-        """Only the tokens that train, in float32 or better, and with a gradient on `logp` and `entropy` alone.
+        """Only the tokens that train, in float32 or better; only `logp` and `entropy` keep a gradient.
 
-        The others are left out before anything is computed, so that not even a NaN among them can reach the loss:
-        0 x NaN would be NaN.
+        The others are left out before anything is computed. Multiplying by 0 is not enough: 0 x NaN is NaN.
         """
         kept = self.mask.nonzero()[:, 0]
         chosen: dict[str, Tensor] = {
@@ -143,20 +142,18 @@ class TokenColumns:
                 chosen[name] = chosen[name].detach().to(logp)
         if "entropy" in chosen:
             chosen["entropy"] = chosen["entropy"].to(logp)
-        named, channels = (
-            {name: column.index_select(0, kept).detach().to(logp) for name, column in columns.items()}
-            for columns in (self.named, self.channels)
-        )
+        named = {name: column.index_select(0, kept).detach().to(logp) for name, column in self.named.items()}
+        channels = {name: column.index_select(0, kept).detach().to(logp) for name, column in self.channels.items()}
         return replace(self, **chosen, named=named, channels=channels)
 
     def use_sampler_logps(self) -> TokenColumns:
-        """The same, off-policy tokens measured against the log-probs they were sampled with."""
+        """The same, with the sampling log-probs as the old ones of off-policy tokens."""
         if self.off_policy is None or self.logp_old is None:
             return self
         return replace(self, logp_old=self.logp_behaviour.where(self.off_policy, self.logp_old))
 
     def units(self, unit: Unit) -> Units:
-        """The units of one kind that these tokens make up."""
+        """The units of this kind that these tokens form."""
         if unit == "token":
             return Units(label=self.sample.new_ones(len(self)).cumsum(0) - 1, num=len(self))
         if unit == "step":
@@ -168,7 +165,7 @@ class TokenColumns:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Units:
-    """Tokens sorted into units, numbered densely: label [0, 0, 1] says that two tokens make up unit 0."""
+    """Tokens sorted into units, numbered densely: label [0, 0, 1] says that two tokens form unit 0."""
 
     label: Tensor
     """Unit of each token (T)."""
@@ -176,23 +173,23 @@ class Units:
     """How many units there are."""
 
     def sum(self, values: Tensor) -> Tensor:
-        """Hand each token the sum over its unit (T)."""
+        """Give each token the sum over its unit (T)."""
         return values.new_zeros(self.num).index_add(0, self.label, values).index_select(0, self.label)
 
     def size(self, like: Tensor) -> Tensor:
-        """Hand each token the number of tokens of its unit (T), as numbers of the kind of `like`."""
+        """Give each token the number of tokens of its unit (T), in the type of `like`."""
         return self.sum(like.detach().new_ones(len(like)))
 
     def mean(self, values: Tensor) -> Tensor:
-        """Hand each token the mean over its unit (T)."""
+        """Give each token the mean over its unit (T)."""
         return self.sum(values) / self.size(values)
 
 
 def _find_column(columns: Mapping[str, Tensor], name: str, what: str) -> Tensor:
     if name not in columns:
         raise RecordError(
-            f"the loss reads the {what} {name!r}, which it was not given; declare it in `{what}s` of the loss, so "
-            f"that it is handed in. {nearest(name, columns)}"
+            f"the loss reads the {what} {name!r}, which it did not get; declare it in `{what}s` of the "
+            f"loss. {nearest(name, columns)}"
         )
     return columns[name]
 
@@ -207,7 +204,7 @@ def _number_densely(ids: Tensor) -> Units:
     return Units(label=label, num=len(distinct))
 
 
-# What a loss with a first pass usually takes from it: sums over the tokens of each trajectory.
+# The usual result of a first pass: sums over the tokens of each trajectory.
 #
 # Axes: T tokens of a micro-batch, R trajectories of the update.
 
@@ -216,8 +213,8 @@ def _number_densely(ids: Tensor) -> Units:
 class TrajectorySums:
     """Sums over the tokens of each trajectory, by its number in the update; those of micro-batches add up.
 
-    A trajectory may lie in several micro-batches: here are its tokens of all of them, once the summaries are merged.
-    Sums are float64, whatever the log-probs are: statistics of groups are made of them.
+    A trajectory may be split over several micro-batches; the merged sums hold all its tokens. Sums are float64,
+    whatever the type of the log-probs, because statistics of groups are computed from them.
 
     Worked example: trajectory 0 has one token here and one in another micro-batch, trajectory 1 two tokens here.
 
@@ -227,24 +224,18 @@ class TrajectorySums:
     """
 
     tokens: Tensor
-    """Tokens that train of each trajectory (R)."""
+    """Number of tokens of each trajectory that train (R)."""
     group: Tensor
-    """Group of each trajectory (R); -1 where none of its tokens has been seen."""
+    """Group of each trajectory (R); -1 if none of its tokens is here."""
     sums: Mapping[str, Tensor]
     """Sum over its tokens, by name (R each)."""
 
     @classmethod
     def of(cls, columns: TokenColumns, totals: Totals, **values: Tensor) -> TrajectorySums:
-        """Sum up a micro-batch.
-
-        Args:
-            columns: its tokens that train (`TokenColumns.select_trained`).
-            totals: those of the optimiser step, which say how many trajectories there are.
-            **values: what is summed, one number a token (T each).
-        """
+        """Sum over a micro-batch: `columns` are its tokens that train, `values` the summands (T each)."""
         num = len(totals.trajectory_tokens)
         if columns.group is None:
-            raise RecordError("column 'group' is missing, which a first pass over groups reads; hand it in")
+            raise RecordError("column 'group' is missing, which a first pass over groups reads; pass it")
         columns.check_counted(totals)
         ones_T = columns.logp.detach().new_ones(len(columns)).double()
         empty_R = ones_T.new_zeros(num)
@@ -265,25 +256,24 @@ class TrajectorySums:
         )
 
     def mean(self, name: str) -> Tensor:
-        """Mean over each trajectory's tokens (R); 0 where it has none."""
+        """Mean over each trajectory's tokens (R); 0 if it has none."""
         return self.sums[name] / self.tokens.clamp(min=1)
 
 
 def share_of_step(value: Tensor, slope_R: Tensor, moving_T: Tensor, columns: TokenColumns, totals: Totals) -> Tensor:
-    """A micro-batch's share of a loss of the whole optimiser step; the shares add up to its value and gradient.
+    """A micro-batch's part of a loss of the whole optimizer step; the parts add up to its value and gradient.
 
         share = sum_t slope[trajectory of t] * (x_t - sg(x_t)) + sg(value) * tokens here / tokens of the step
 
-    where x_t is what the loss sums up over each trajectory, and the slope of a trajectory is the derivative of the
-    loss by its sum: what a first pass is there to find. Values are spread evenly over the tokens, as any way to split
-    a number that belongs to all of them must be by convention.
+    Here x_t is what the loss sums over each trajectory. The slope of a trajectory is the derivative of the loss by its
+    sum, which the first pass finds. The value is spread evenly over the tokens, by convention.
 
     Args:
-        value: the loss of the whole optimiser step, a scalar.
+        value: the loss of the whole optimizer step, a scalar.
         slope_R: its derivative by the sum over each trajectory's tokens (R).
-        moving_T: what is summed (T), with its gradient.
+        moving_T: the summands (T), with their gradient.
         columns: the micro-batch's tokens that train.
-        totals: those of the optimiser step.
+        totals: those of the optimizer step.
     """
     moved_T = moving_T - moving_T.detach()
     by_gradient = (slope_R.detach().index_select(0, columns.trajectory).to(moved_T) * moved_T).sum()

@@ -20,12 +20,12 @@ from groupwise.parts.slots import EstimatorPart
 
 @recipe
 def a_grae(*, alpha: Finite = 1.0, reference: bool = False) -> Algorithm:
-    """A-GRAE (2026, arXiv:2602.05548, eq. 11-13): GRPO, leaning to hard tasks as the policy improves.
+    """A-GRAE (2026, arXiv:2602.05548, eq. 11-13): GRPO with more weight on hard tasks as the policy improves.
 
     A = (w/2) z / sqrt(p) + ((1-w)/2) z / sqrt(1-p);   positive A times min(1, w / alpha)
 
     Choices: the paper's sqrt(1-p); the release divides by 1 - sqrt(p) and adds 1e-6 to both denominators
-    (`reference=True`). Returns must lie in [0, 1]. Loss as for GRPO.
+    (`reference=True`). Returns must be in [0, 1]. Loss as for GRPO.
     """
     base = grpo()
     if reference:
@@ -36,21 +36,21 @@ def a_grae(*, alpha: Finite = 1.0, reference: bool = False) -> Algorithm:
 
 
 class Asymmetric(Part, slot="estimator"):
-    """Lean to hard tasks as the policy improves, and hold praise back while it is weak.
+    """More weight on hard tasks as the policy improves, and smaller positive advantages while it is weak.
 
         A  = (w/2) * z / sqrt(p) + ((1-w)/2) * z / sqrt(1-p)        (0 where p is 0 or 1)
         A* = A * min(1, w / alpha) where A > 0
 
-    p is the task's mean return, w the mean return of all attempts of the table; returns lie in [0, 1].
+    p is the task's mean return, w the mean return of all rollouts of the table; returns are in [0, 1].
 
     Source: A-GRAE, "Unveiling Implicit Advantage Symmetry", eq. 11-13. This part mixes tasks by design.
     """
 
     mixes_tasks: ClassVar[bool] = True
     of: EstimatorPart
-    """The credit z."""
+    """The advantage z."""
     alpha: PositiveFloat = 1.0
-    """Mean return at which praise is no longer held back."""
+    """Mean return from which on positive advantages have their full size."""
     easy_denominator: Literal["paper", "code"] = "paper"
     """sqrt(1-p), or 1 - sqrt(p)."""
     eps: NonNegativeFloat = 0.0

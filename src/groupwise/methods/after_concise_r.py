@@ -19,14 +19,14 @@ from groupwise.parts.part import Count, Finite, Part
 def after_concise_r(
     *, stage: Literal[1, 2] = 2, limit: Count = 1000, scale: Literal["limit", "group"] = "limit"
 ) -> Algorithm:
-    """After ConciseR (ours; arXiv:2505.21178 of 2025 has the stages): GRPO that shortens what everybody gets right.
+    """After ConciseR (ours; arXiv:2505.21178 of 2025 has the stages): GRPO that shortens answers to solved tasks.
 
     stage 2:  R_i = 1 - L_i / limit where all attempts at a task are right, else as it was;   A_i = as for GRPO
 
-    Choices: that lengths count only in solved groups is the paper's, the length reward is ours (`concise_when_solved`).
-    Stage 1, to be trained first and longer, has no lengths, drops tasks without a difference and rewards entropy
-    (0.001, ours); stage 2 drops the tasks that nobody solved, and must not be run with the plan `top_up`. Clip 0.2
-    below and 0.28 above, mean over tokens, no KL.
+    Choices: that lengths count only in solved groups is the paper's; the length reward is ours (`concise_when_solved`).
+    Train stage 1 first and longer: it has no lengths, drops zero-variance groups and rewards entropy (0.001, ours).
+    Stage 2 drops the tasks that no rollout solved, and must not be run with the plan `top_up`. Clip 0.2 below and 0.28
+    above, mean over tokens, no KL.
     """
     loss = PolicyLoss(
         surrogate=Clip(low=0.2, high=0.28),
@@ -44,7 +44,8 @@ def after_concise_r(
 
 
 class ConciseWhenSolved(Part, slot="shaper"):
-    """Where all attempts at a task are right, pay each by its length instead; elsewhere leave returns as they are.
+    """If all rollouts of a task are right, the reward of each is its length score instead; else returns stay as they
+    are.
 
         all solved:  R_i = 1 - L_i / limit                                               `scale="limit"`
                      R_i = 1 - (L_i - shortest) / (longest - shortest + 1)               `scale="group"`
@@ -52,19 +53,19 @@ class ConciseWhenSolved(Part, slot="shaper"):
     L counts the sampled tokens of all steps.
 
     Source: ours, after the second stage of ConciseR (2025, arXiv:2505.21178), whose length reward was not found.
-    Choices: an attempt is right where its score (whether it solved the task, else what it earned) reaches `best`. Under
-    a credit that divides by the deviation, `limit` hardly matters. Dynamic sampling that leaves solved groups out would
-    leave this out with them, and is refused.
+    Choices: a rollout is right if its score (whether it solved the task, else its reward) reaches `best`. If advantages
+    are divided by the standard deviation, `limit` has little effect. Dynamic sampling that drops solved groups is an
+    error.
     """
 
     needs_entropy: ClassVar[bool] = False
     needs_solved_groups: ClassVar[bool] = True
     limit: Count = 1000
-    """Tokens of an attempt that is paid nothing; a longer one is paid less than nothing."""
+    """Tokens of a rollout with reward 0; a longer one gets less."""
     scale: Literal["limit", "group"] = "limit"
-    """Whether lengths are measured by the limit or by the group's own range."""
+    """Whether lengths are relative to the limit or to the group's own range."""
     best: Finite = 1.0
-    """The score of an attempt that is right."""
+    """The smallest score of a right rollout."""
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         enough = self.best - 1e-9 * max(1.0, abs(self.best))

@@ -31,15 +31,17 @@ def after_dsdr(
     floor: Finite = 0.05,
     solved_above: Finite = 0.5,
 ) -> Algorithm:
-    """After DSDR (ours; arXiv:2602.19895 of 2026 has both scales): right answers that differ are paid and explore more.
+    """After DSDR (ours; arXiv:2602.19895 of 2026 has both scales): different right answers get a bonus and explore
+    more.
 
     R_i = r_i + bonus * min(D_i, cap);   A_i = (R_i - mean(R)) / max(std(R) + 1e-6, floor);   l - entropy w_i rho H
 
-    Choices: a bounded bonus for right answers by embeddings and formulas, and entropy allotted by a softmax of D are
-    the paper's, by notes on it; embeddings of the policy's own hidden states, lines with `=` as formulas and all
-    numbers are ours. See the measure `right_diversity`, the shaper `diversity_bonus` and the penalty `entropy_share`.
-    Where all are right the bonus alone tells attempts apart: the floor keeps that small. Clip 0.2; each answer counts
-    the same; no KL. The plan `top_up` and filters that drop solved tasks are refused: there diversity is learnt.
+    Choices: from notes on the paper are a bounded bonus for right answers by embeddings and formulas, and entropy
+    distributed by a softmax of D. Ours are embeddings from the policy's own hidden states, lines with `=` as formulas,
+    and all numbers. See the scorer `right_diversity`, the shaper `diversity_bonus` and the penalty `entropy_share`. If
+    all are right, only the bonus differs, and the floor keeps its effect small. Clip 0.2; each answer counts the same;
+    no KL. The plan `top_up` and filters that drop solved tasks are errors, because diversity is learned from solved
+    tasks.
     """
     credit = Relative(by=ByTask(), of=EpisodeReturn(), scale=FlooredDeviation(floor=floor))
     penalties = (EntropyShare(weight=entropy),) if entropy else ()
@@ -52,23 +54,23 @@ def after_dsdr(
 
 
 class DiversityBonus(Part, slot="shaper"):
-    """Add to what a right attempt earned by how unlike the other right ones it is.
+    """Add a bonus to a right rollout that is unlike the other right ones.
 
         R_i <- R_i + weight * min(D_i, cap)
 
-    D is the fact `distinctness`, which the measure `right_diversity` writes: 0 for wrong attempts, and for the only
+    D is the step info `distinctness`, which the scorer `right_diversity` writes: 0 for wrong rollouts, and for the only
     right one.
 
-    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes). The bonus goes to the last step. It has to stay below
-    what being right is worth: weight * cap is at most 0.5, for returns of 0 and 1.
+    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes). The bonus is on the last step. It must be smaller
+    than the reward of a right answer: weight * cap is at most 0.5, for returns of 0 and 1.
     """
 
     needs_entropy: ClassVar[bool] = False
     needs_solved_groups: ClassVar[bool] = True
     weight: NotNegative = 0.1
-    """What distinctness is worth."""
+    """Factor of the distinctness."""
     cap: PositiveShare = 0.5
-    """The distinctness beyond which nothing more is paid."""
+    """Distinctness above this adds no more."""
 
     @model_validator(mode="after")
     def _stays_small(self) -> DiversityBonus:
@@ -92,25 +94,25 @@ class DiversityBonus(Part, slot="shaper"):
 
 
 class RightDiversity(Part, slot="measure"):
-    """Write down how unlike the other right attempts at its task each right one is, and its share of exploration.
+    """Write how much each right rollout differs from the other right ones of its task, and its share of exploration.
 
         D_i = (mean_j (1 - cos(e_i, e_j)) + share of i's formulas that no j has) / 2, clipped to [0, 1];   j != i right
         w_i = softmax over the right attempts of D_i / temperature
 
-    The facts are `distinctness`, D (0 for a wrong attempt and for the only right one), and `entropy_share`, w times the
-    attempts of the group, so that shares have mean 1 (0 for a wrong attempt).
+    The step info are `distinctness`, D (0 for a wrong rollout and for the only right one), and `entropy_share`, w times
+    the size of the group, so shares have mean 1 (0 for a wrong rollout).
 
-    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes). **Choices.** e is the mean hidden state of an
-    attempt's sampled tokens, so no other model is needed; formulas are lines with `=` of what it said, spaces apart; an
-    attempt without any goes by e alone. Two numbers a step are kept, not the states.
+    Source: ours, after DSDR (2026, arXiv:2602.19895, from notes). **Choices.** e is the mean hidden state of a
+    rollout's sampled tokens, so no other model is needed. Formulas are lines with `=` in the responses, without white
+    space. A rollout without formulas uses e alone. Two numbers per step are kept, not the states.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
     writes: ClassVar[frozenset[str]] = frozenset({"distinctness", "entropy_share"})
     temperature: Positive = 0.1
-    """How evenly exploration is shared out; larger is more even."""
+    """How evenly exploration is distributed; larger is more even."""
     solved_above: Finite = 0.5
-    """The score above which an attempt is right."""
+    """The score above which a rollout is right."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         states = read_response_states(groups, tools)
@@ -136,7 +138,7 @@ class RightDiversity(Part, slot="measure"):
 def measure_distinctness(points: Sequence[FloatArray], formulas: Sequence[set[str]]) -> list[float]:
     """How unlike the others each is, from 0 to 1; equal points and formulas give exactly 0.
 
-    Half the square of the difference of two points of length 1 is 1 - cos, and exactly 0 for equal ones.
+    For points of length 1, half the squared distance is 1 - cos; it is exactly 0 for equal points.
     """
     distinct = []
     for place, (point, own) in enumerate(zip(points, formulas, strict=True)):
@@ -154,14 +156,14 @@ def measure_distinctness(points: Sequence[FloatArray], formulas: Sequence[set[st
 
 
 def share_out(distinct: Sequence[float], temperature: float) -> list[float]:
-    """Shares that add up to 1, by a softmax; nothing of nothing."""
+    """Softmax shares that add up to 1; an empty list stays empty."""
     top = max(distinct, default=0.0)
     weights = [math.exp((value - top) / temperature) for value in distinct]
     return [weight / math.fsum(weights) for weight in weights]
 
 
 def _find_point(states: Sequence[FloatArray]) -> FloatArray:
-    """The mean of all states of an attempt at length 1; nothing where nothing was sampled, and 0 stays 0."""
+    """The mean of a rollout's states at length 1; empty if nothing was sampled, and 0 stays 0."""
     sampled = [some for some in states if len(some)]
     if not sampled:
         return np.zeros(0)

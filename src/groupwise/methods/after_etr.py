@@ -23,12 +23,12 @@ from groupwise.parts.slots import SignalPart
 
 @recipe
 def after_etr(*, low: Finite = 0.2, high: Finite = 0.2, by_credit: Finite = 0.3, by_spread: Finite = 0.3) -> Algorithm:
-    """After ETR (ours; arXiv:2601.03723 of 2026 has the idea): GRPO whose clip gives way where the signal is strong.
+    """After ETR (ours; arXiv:2601.03723 of 2026 has the idea): GRPO with a wider clip range where the signal is strong.
 
     E = clamp(micro(|A|) * macro(4 p (1 - p)), 0.5, 2);   l = max(-A * rho, -A * clip(rho, 1 - E low, 1 + E high))
 
-    Choices: only the idea was found, that the range follows the size of a token's credit and how mixed its group is;
-    the factors are ours, see the surrogate `elastic_clip`. p is the pass rate; for graded returns 4 p (1 - p) is their
+    Choices: only the idea was found: the range follows the size of a token's advantage and how mixed its group is. The
+    factors are ours, see the surrogate `elastic_clip`. p is the pass rate; for graded returns 4 p (1 - p) is their
     variance over a quarter of their range squared. Each answer counts the same. No KL.
     """
     surrogate = ElasticClip(low=low, high=high, by_credit=by_credit, by_spread=by_spread)
@@ -40,17 +40,17 @@ def after_etr(*, low: Finite = 0.2, high: Finite = 0.2, by_credit: Finite = 0.3,
 
 
 class OutcomeSpread(Part, slot="estimator"):
-    """The variance of a task's outcomes, as a share of the largest that their range allows: from 0 to 1.
+    """The variance of a task's outcomes as a fraction of the largest that their range allows: from 0 to 1.
 
         spread = 4 * var(R) / (max(R) - min(R))^2,   for outcomes 0 and 1: 4 p (1 - p), p the pass rate
 
-    Source: ours, for `elastic_clip`, after ETR (arXiv:2601.03723). It is no credit: it stands in a channel
-    (`algorithm.channels`), where a loss reads it. Each attempt counts once, with the mean of `of` over its steps;
-    population variance. Attempts that all did equally well have a spread of exactly 0.
+    Source: ours, for `elastic_clip`, after ETR (arXiv:2601.03723). It is not an advantage but a channel
+    (`algorithm.channels`), which a loss reads. Each rollout counts once, with the mean of `of` over its steps;
+    population variance. If all rollouts did equally well, the spread is exactly 0.
     """
 
     of: SignalPart = EpisodeReturn()
-    """What an attempt brought."""
+    """The outcome of a rollout."""
 
     def __call__(self, table: StepTable) -> Credit:
         value_A = table.attempts.mean(table.ask_once(self.of))
@@ -77,14 +77,14 @@ SPREAD = "spread"
 
 
 class ElasticClip(Part, slot="surrogate"):
-    """The clipped surrogate with a range for each token: wider for large credit and mixed groups, else narrower.
+    """The clipped surrogate with one range per token: wider for large advantages and mixed groups, else narrower.
 
         micro = 1 + by_credit * (2 min(|A|, full_credit) / full_credit - 1)
         macro = 1 + by_spread * (2 spread - 1),   spread from 0 (all equal) to 1 (half and half), by group
         E     = clamp(micro * macro, 0.5, 2);   l = max(-A * rho, -A * clip(rho, 1 - E low, 1 + E high))
 
-    Source: ours, after ETR (2026, arXiv:2601.03723). E carries no gradient. `by_credit = by_spread = 0` is `Clip`. The
-    spread is a channel of credit, `outcome_spread`.
+    Source: ours, after ETR (2026, arXiv:2601.03723). E has no gradient. `by_credit = by_spread = 0` is `Clip`. The
+    spread is a channel, `outcome_spread`.
     """
 
     scales_with_credit: ClassVar[bool] = True
@@ -96,11 +96,11 @@ class ElasticClip(Part, slot="surrogate"):
     high: NonNegativeFloat = 0.2
     """How far above 1 a ratio may go, before it is stretched."""
     by_credit: Annotated[float, Field(ge=0, lt=1)] = 0.3
-    """How much the size of a token's credit matters."""
+    """How much the size of a token's advantage matters."""
     by_spread: Annotated[float, Field(ge=0, lt=1)] = 0.3
-    """How much it matters how mixed the group is."""
+    """How much the mix of the group's outcomes matters."""
     full_credit: PositiveFloat = 2.0
-    """The credit from which on the range grows no more."""
+    """Above this advantage the range does not grow."""
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
         A_T = columns.advantage

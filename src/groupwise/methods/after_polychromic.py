@@ -30,16 +30,16 @@ def after_polychromic(
     key: Annotated[str, Field(min_length=1)] = "action",
     variety: Literal["beyond_first", "share"] = "beyond_first",
 ) -> Algorithm:
-    """After the polychromic objective (ours; arXiv:2509.25424 of 2025 has the sets): good and varied sets of attempts.
+    """After the polychromic objective (ours; arXiv:2509.25424 of 2025 has the sets): good and varied sets of rollouts.
 
     f(S) = mean(R) * (kinds - 1) / (size - 1);   A_i = mean of f over the sets with i - mean of f over all sets
 
-    Choices: mean(R) times a diversity, and that a set shares its advantage, are the paper's; (kinds - 1) / (size - 1)
-    is ours, and `variety="share"`, kinds / size, the fraction of distinct ones. That all sets of a group count, in
-    place of sets drawn at states on the way, is ours, and so is leaving out its KL to the behaviour policy. Attempts
-    are of one kind where the column `key` says the same step by step: `action`, or for single answers the fact
-    `answer`. Returns have to lie in [0, 1]; more attempts than `size` at a task. Clip 0.2; each answer counts the same;
-    no KL. The plan `top_up` and filters that drop solved tasks are refused: variety is learnt there.
+    Choices: the paper has mean(R) times a diversity, and one advantage for a whole set. (kinds - 1) / (size - 1) is
+    ours; `variety="share"` is kinds / size, the fraction of distinct ones. Ours too: all sets of a group count, instead
+    of sets drawn at states on the way, and there is no KL to the behaviour policy. Rollouts are of one kind if the
+    column `key` is equal step by step: `action`, or for single answers the step info `answer`. Returns must be in [0,
+    1], with more rollouts than `size` per task. Clip 0.2; each answer counts the same; no KL. The plan `top_up` and
+    filters that drop solved tasks are errors, because variety is learned from solved tasks.
     """
     return Algorithm(
         advantage=SetShared(size=size, key=key, variety=variety),
@@ -48,28 +48,29 @@ def after_polychromic(
 
 
 class SetShared(Part, slot="estimator"):
-    """Credit an attempt with the sets of n attempts at its task that it is in, against all such sets.
+    """Advantage of a rollout = the sets of n rollouts of its task that contain it, compared with all such sets.
 
         f(S) = mean over S of R * d(S),   d(S) = (kinds in S - 1) / (n - 1), or kinds in S / n with `variety="share"`
         A_i  = mean of f over the sets with i - mean of f over all sets
 
-    Attempts are of one kind where the column `key` says the same at each of their steps.
+    Rollouts are of one kind if the column `key` is equal at each of their steps.
 
     Source: ours, after the polychromic objective (2025, arXiv:2509.25424); all sets of a group count, in closed form.
-    Choices: n 4, as in a re-implementation; a set of clones is worth nothing; no division by a deviation. Returns have
-    to lie in [0, 1]. A wrong attempt of a new kind may gain: that is meant. With no more than n attempts there is one
-    set, and credit is exactly 0; so is that of attempts that earned alike and are all of one kind, or each of another.
+    Choices: n 4, as in a re-implementation; a set of equal rollouts has value 0; no division by a standard deviation.
+    Returns must be in [0, 1]. A wrong rollout of a new kind may gain, by design. With at most n rollouts there is one
+    set, and the advantage is exactly 0. The same holds for equal returns if all rollouts are of one kind, or all of
+    different kinds.
     """
 
     needs_solved_groups: ClassVar[bool] = True
     of: SignalPart = EpisodeReturn()
-    """What an attempt brought, from 0 to 1."""
+    """The return of a rollout, from 0 to 1."""
     key: Annotated[str, Field(min_length=1)] = "action"
-    """The column that tells attempts apart."""
+    """The column that decides whether rollouts are of one kind."""
     size: Annotated[int, Field(ge=2)] = 4
-    """How many attempts make a set."""
+    """Rollouts per set."""
     variety: Literal["beyond_first", "share"] = "beyond_first"
-    """Whether a set of clones is worth nothing, or what one of its kinds is a share of."""
+    """Whether a set of equal rollouts counts 0, or 1 / size."""
 
     @property
     def reads(self) -> frozenset[str]:
@@ -101,9 +102,9 @@ class SetShared(Part, slot="estimator"):
         return num_kinds / self.size if self.variety == "share" else (num_kinds - 1) / (self.size - 1)
 
     def _expect(self, values: Sequence[float], kinds: Sequence[object]) -> list[float]:
-        """The mean worth of the sets with each attempt, by the chances that a set has no attempt of a kind.
+        """The mean value of the sets with each rollout, by the chances that a set has no rollout of a kind.
 
-        Sums are rounded once, so that attempts that cannot be told apart get the same bits.
+        Sums are rounded once, so equal rollouts get the same bits.
         """
         num, rest = len(values), self.size - 1
         of_kind = Counter(kinds)
@@ -129,7 +130,7 @@ class SetShared(Part, slot="estimator"):
         return expected
 
     def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray:
-        """All that are compared: whole attempts are (S)."""
+        """All steps that are compared: whole rollouts are (S)."""
         return trace.compared
 
     def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
@@ -148,7 +149,7 @@ class SetShared(Part, slot="estimator"):
 
 
 def find_kinds(table: StepTable, key: str) -> list[tuple[int, ...]]:
-    """The kind of each attempt (A): what a column says, step by step."""
+    """The kind of each rollout (A): the entries of a column, step by step."""
     if not len(table):
         return []
     entries = table.codes(key).tolist()

@@ -19,14 +19,14 @@ from groupwise.parts.slots import EstimatorPart, GrouperPart, SignalPart
 
 @recipe
 def after_vgpo(*, k: Finite = 0.1) -> Algorithm:
-    """After VGPO (ours; reviews of its ADAE tell the properties, not the equation): GRPO and a share of the return.
+    """After VGPO (ours; reviews of its ADAE tell the properties, not the equation): GRPO plus a fraction of the return.
 
     A_i = (R_i - mean(R)) / std(R) + k * R_i;   where all attempts earned the same, exactly k * R
 
-    Choices: k is ours. Returns must not be negative. The source lets k count in its first sampling steps alone, of
-    which a language model has none; its values of single steps are not here. An attempt that is alone has k * R. Clip
-    0.2, each answer counts the same, no KL. The plan `top_up` and filters that drop solved tasks are refused: these are
-    the tasks that it is for. See `anchored`.
+    Choices: k is ours. Returns must not be negative. In the source, k counts only in the first sampling steps, which a
+    language model does not have; its values of single steps are not here. The only rollout of a task gets k * R. Clip
+    0.2, each answer counts the same, no KL. The plan `top_up` and filters that drop solved tasks are errors: the method
+    is for these tasks. See `anchored`.
     """
     return Algorithm(
         advantage=Anchored(of=grpo().advantage, by=ByTask(), k=k),
@@ -35,26 +35,26 @@ def after_vgpo(*, k: Finite = 0.1) -> Algorithm:
 
 
 class Anchored(Part, slot="estimator"):
-    """Add to credit a share of what was earned, which must not be negative.
+    """Add a fraction of the return, which must not be negative, to the advantage.
 
         A_i = z_i + k * Q_i,   which is ((1 + alpha) Q_i - mean(Q)) / std(Q) with alpha = k * std(Q)
 
-    Where all attempts earned the same, z is 0 and A is k * Q exactly: what is solved is still reinforced, and what is
-    worth nothing is not. An attempt that is alone has k * Q too.
+    If all rollouts have the same return, z is 0 and A is exactly k * Q: solved tasks are still reinforced, and a return
+    of 0 is not. The only member of a group gets k * Q too.
 
-    Source: ours, after ADAE in VGPO, an estimator for images: alpha grows with the deviation, and the signal does not
-    vanish with it. VGPO's other half, values of single steps, needs a model of values for text and is not here.
+    Source: ours, after ADAE in VGPO, an estimator for images: alpha grows with the standard deviation, so the signal
+    does not vanish with it. VGPO's other half, values of single steps, needs a value model for text and is not here.
     """
 
     needs_solved_groups: ClassVar[bool] = True
     of: EstimatorPart
-    """The credit z."""
+    """The advantage z."""
     by: GrouperPart
-    """The groups in which steps lie; a step in none gets nothing added."""
+    """The groups of the steps; a step without a group gets nothing added."""
     level: SignalPart = EpisodeReturn()
-    """What was earned, Q."""
+    """The return Q."""
     k: NotNegative = 0.1
-    """The share of it that is added."""
+    """The fraction of it that is added."""
 
     def __call__(self, table: StepTable) -> Credit:
         if self.k > 0:

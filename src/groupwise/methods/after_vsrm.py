@@ -27,13 +27,13 @@ from groupwise.rollout.measures import Tools, cut_after_separators, play_on, sor
 def after_vsrm(
     *, weight: Finite = 1.0, stub: str = "answer", min_tokens: Count = 50, answers: Count = 8, idle_cost: Finite = 0.0
 ) -> Algorithm:
-    """After VSRM (ours, after arXiv:2508.10293): a line is paid what it changed in the chance to answer rightly.
+    """After VSRM (ours, after arXiv:2508.10293): a line's reward is its change in the chance of a right answer.
 
     A_k = A + weight * r_k,   r_k = change of accuracy, or a faded share of the next change where there is none
 
-    Choices: those of the parts `forced_answers` and `line_gains`; the paper's formula, split rule and settings were not
-    found, so all of them are ours. A probe's answer may be as long as the run's longest response and 64 tokens more,
-    not 64 at most. A is the return less the group's mean. Clip 0.2, mean over tokens, no KL.
+    Choices: those of the parts `forced_answers` and `line_gains`. The paper's formula, split rule and settings were not
+    found, so all of them are ours. The answer of a probe may have as many tokens as the run's longest response plus 64.
+    A is the return minus the group's mean. Clip 0.2, mean over tokens, no KL.
     """
     return Algorithm(
         advantage=dr_grpo().advantage,
@@ -47,29 +47,29 @@ ENDS, ACCURACY = "line_token_ends", "line_accuracy"
 
 
 class LineGains(Part, slot="token_credit"):
-    """Add to the credit of an answer, line by line, what the line changed in the chance to answer rightly.
+    """Add to the advantage, line by line, how the line changed the chance of a right answer.
 
         A_k = A + weight * r_k,   d_k = accuracy_k - accuracy_(k-1)
         r_k = d_k where |d_k| > min_change;   else gamma^j * d_(k+j), the first such change in the next `window` lines;
         else -idle_cost
 
-    Source: ours, after VSRM (arXiv:2508.10293): what a line is paid by is published, its formula is not.
-    **Choices.** The window, min_change and gamma are ours, and so is that each line has its own payment alone: summed
-    up to the end they would come to accuracy at the end less that before the line, whatever the lines did. The credit
-    of the answer's outcome stays.
+    Source: ours, after VSRM (arXiv:2508.10293): it says what the reward of a line depends on, but its formula was not
+    found. **Choices.** The window, min_change and gamma are ours. Ours too: each line has only its own reward. Summed
+    to the end, the rewards would be the accuracy at the end minus that before the line, whatever the lines did. The
+    advantage of the whole answer stays.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, ACCURACY})
     weight: NotNegative = 1.0
-    """Weight of what lines are paid."""
+    """Weight of the rewards of lines."""
     min_change: NotNegative = 0.05
-    """Change of accuracy up to which a line counts as idle."""
+    """Change of accuracy up to which a line is idle."""
     gamma: Share = 0.7
-    """What an idle line has of the next line's payment."""
+    """Factor from the next line's reward to that of an idle line."""
     window: NonNegativeInt = 3
-    """How many lines after an idle one are looked at."""
+    """Lines after an idle one that are searched for a change."""
     idle_cost: NotNegative = 0.0
-    """What an idle line costs that no change follows."""
+    """Cost of an idle line without a later change."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         lines = read_segments(table, tokens, ends=ENDS, numbers=ACCURACY, more=1)
@@ -77,7 +77,7 @@ class LineGains(Part, slot="token_credit"):
         return train_all(credit.values[tokens.step] + self.weight * payments[lines.of_token], self)
 
     def pay_lines(self, accuracy: Sequence[float]) -> list[float]:
-        """What each line is paid, given the accuracy before the first and after each.
+        """The reward of each line, given the accuracy before the first and after each.
 
         >>> [round(paid, 3) for paid in LineGains().pay_lines([0.25, 0.25, 0.25, 0.75, 0.75, 0.5])]
         [0.245, 0.35, 0.5, -0.175, -0.25]
@@ -119,34 +119,34 @@ Separators = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(mi
 
 
 class ForcedAnswers(Part, slot="measure"):
-    """Cut answers into lines, and make the policy say its answer before the first and after each but the last.
+    """Split responses into lines, and let the policy answer before the first line and after each line but the last.
 
         accuracy_k = mean score of `answers` attempts that begin with k lines and `stub`;   at the end the answer's own
 
-    It writes the facts `line_token_ends` (sampled tokens up to the end of each line) and `line_accuracy` (one more than
-    lines: before the first, after each). The token credit `line_gains` reads them.
+    It writes the step info `line_token_ends` (sampled tokens up to the end of each line) and `line_accuracy` (one more
+    than lines: before the first, after each). The token credit `line_gains` reads them.
 
     Source: ours, after VSRM (arXiv:2508.10293), whose split rule and probes were not published. **Choices.** A line
-    ends with a token that holds one of the separators, if it is long enough; more lines than `max_lines` are merged
-    evenly. Probes are sampled as attempts are, and none of them trains; what one says after the stub may be as long as
-    the run's longest response and `answer_tokens` more, not `answer_tokens` at most. Where a fault ended all of them,
-    two lines become one, and at the beginning the accuracy is the answer's own. Attempts are one answer.
+    ends with a token that contains a separator, if it is long enough; if there are more than `max_lines`, lines are
+    merged evenly. Probes are sampled like rollouts and do not train. The text after the stub may have as many tokens as
+    the run's longest response plus `answer_tokens`. If environment errors ended all probes, two lines become one; at
+    the beginning, the accuracy is then the answer's own. Rollouts have one step.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"play"})
     writes: ClassVar[frozenset[str]] = frozenset({"line_token_ends", "line_accuracy"})
     stub: str = "answer"
-    """What makes the policy answer; it is put after the lines so far."""
+    """Text after the lines so far that makes the policy answer."""
     separators: Separators = ("\n\n", "\n", ";")
     """What a line ends with."""
     min_tokens: Count = 50
-    """Tokens that a line has at least."""
+    """Fewest tokens of a line."""
     max_lines: Count = 16
-    """Lines that an answer has at most."""
+    """Most lines of a response."""
     answers: Count = 8
-    """Attempts to answer, after each line."""
+    """Probes after each line."""
     answer_tokens: Count = 64
-    """Room for an answer beyond the run's longest response."""
+    """Tokens of a probe beyond the run's longest response."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         stub, attempts = tools.encode(self.stub), [trajectory for group in groups for trajectory in group]

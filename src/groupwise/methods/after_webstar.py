@@ -25,14 +25,15 @@ from groupwise.system.errors import RecordError
 
 @recipe
 def after_webstar(*, above: Finite = 5.0) -> Algorithm:
-    """After WebSTAR (ours; its filter of steps is published for fine-tuning): GRPO on steps whose judge agrees with it.
+    """After WebSTAR (ours; its filter of steps is published for fine-tuning): GRPO on steps with which the judge
+    agrees.
 
     A praised attempt trains on its steps of score > above, a blamed one on those of score <= above;   scores 0 to 10
 
-    Choices: those of the filter `scored_steps`. The source asks a language model for scores; none is here, so the
-    environment's expert judges by rule (the measure `expert_score`), and no claim about the published method follows.
-    A judge of your own takes its place by `judge_score` with `fact = "step_score"`. Credit and loss are GRPO's; what is
-    dropped stays in the prompts of later steps and in its group.
+    Choices: those of the filter `scored_steps`. The source asks a language model for scores. Here the environment's
+    expert judges by rule (the scorer `expert_score`), so results say nothing about the published method. To use your
+    own judge, use `judge_score` with `fact = "step_score"`. Advantages and loss are GRPO's. Dropped steps stay in the
+    prompts of later steps and in their groups.
     """
     base = grpo()
     return Algorithm(
@@ -41,25 +42,27 @@ def after_webstar(*, above: Finite = 5.0) -> Algorithm:
 
 
 class ScoredSteps(Part, slot="filter"):
-    """Keep the steps whose judge agrees with their credit: good ones of what is praised, bad ones of what is blamed.
+    """Keep the steps whose judge agrees with the sign of their advantage.
 
         credit      keep where score > above and A >= 0, or score <= above and A <= 0
         imitation   keep where score > above
 
-    A score may be a distribution over scores, `{"4": 0.1, "5": 0.2, "6": 0.4, "7": 0.3}`: its mean counts, 5.9. What is
-    dropped is still read as context, and its credit is still in its groups.
+    A score may be a distribution, `{"4": 0.1, "5": 0.2, "6": 0.4, "7": 0.3}`: its mean counts, 5.9. Dropped steps stay
+    in the prompts, and their advantages stay in their groups.
 
-    Source: WebSTAR, which fine-tunes on the steps that a judge scores above 5 of 10 (`by="imitation"`). Going by the
-    credit too is **ours**. **Choices.** A step without credit contradicts no judge and stays.
+    Source: WebSTAR, which fine-tunes on the steps that a judge scores above 5 of 10 (`by="imitation"`). Using the
+    advantage too is **ours**. **Choices.** A step with advantage 0 is kept.
     """
 
     reads_credit: ClassVar[bool] = True
     column: str = "step_score"
-    """The column with the scores; the measures `expert_score` and `judge_score` (`fact = "step_score"`) write it."""
+    """The column with the scores; the scorers `expert_score` and `judge_score` (`fact = "step_score"`) write it."""
     above: Finite = 5.0
     """A step is good if its score is above this."""
     by: Literal["credit", "imitation"] = "credit"
-    """Whether bad steps of blamed attempts train, and good ones do not; or good ones alone."""
+    """`credit`: bad steps with a negative advantage train too, and good ones do not; `imitation`: only good steps
+    train.
+    """
 
     def __call__(self, table: StepTable, credit: Credit) -> BoolArray:
         scores = table.column(self.column).tolist()
@@ -90,27 +93,27 @@ Score = Annotated[float, Field(ge=0, le=10)]
 
 
 class ExpertScore(Part, slot="measure"):
-    """Score every step from 0 to 10 by whether it is what the environment's expert would have done there.
+    """Score every step from 0 to 10 by whether the environment's expert would have acted the same.
 
-    It writes the fact `step_score`, which the filter `scored_steps` reads. The attempt is carried out again in a fresh
-    environment, in this process, and the expert is asked before each step; no model is asked.
+    It writes the step info `step_score`, which the filter `scored_steps` reads. The rollout is repeated in a fresh
+    environment, in this process, and the expert is asked before each step; no model is used.
 
-    Source: ours; WebSTAR has a language model score steps (10 = surely succeeds and nothing is better, 5 = borderline,
-    at most 6 where another action is better), and this rule stands in its place. **Choices.** Another action that is
-    just as good as the expert's is not told apart: it is borderline. So is a step for which the expert knows nothing.
+    Source: ours, in place of WebSTAR's language model (10 = surely succeeds and nothing is better, 5 = borderline, at
+    most 6 if another action is better). **Choices.** An action that is as good as the expert's but different is
+    borderline. So is a step for which the expert has no advice.
 
-    Worked example: where the expert would "open drawer 1", that step has 10, "look" has 5, and "sing", which the
-    environment refuses, has 0.
+    Worked example: if the expert would "open drawer 1", that step gets 10, "look" gets 5, and "sing", which the
+    environment rejects, gets 0.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"expert"})
     writes: ClassVar[frozenset[str]] = frozenset({"step_score"})
     agreed: Score = 10.0
-    """Score of what the expert would have done."""
+    """Score of the expert's action."""
     other: Score = 5.0
-    """Score of another action that the environment carried out."""
+    """Score of another valid action."""
     refused: Score = 0.0
-    """Score of an action that the environment refused."""
+    """Score of an invalid action."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         advice = iter(tools.ask_expert([trajectory for group in groups for trajectory in group]))

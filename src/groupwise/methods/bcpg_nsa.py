@@ -26,16 +26,16 @@ from groupwise.rollout.measures import JudgedSegments
 def bcpg_nsa(
     *, beta: Finite = 0.5, tau: Finite = 1e-3, right_above: Finite = 0.5, separators: tuple[str, ...] = ("\n\n",)
 ) -> Algorithm:
-    """BCPG-NSA (2025, arXiv:2505.14403, from notes): REINFORCE that blames the right steps of wrong answers less.
+    """BCPG-NSA (2025, arXiv:2505.14403, from notes): REINFORCE with a smaller penalty on right steps of wrong answers.
 
     loss = mean over answers, then tokens, of -beta_t * (R - mean(R)) * logp, + tau / 2 * (sum_t logp - logp_old)^2 / n
     beta_t = beta where the answer is bad and the token's step was judged right, else 1
 
-    Choices: those of the parts `judged_segments`, `spared_segments` and `squared_drift`. The source goes several times
-    over answers that were sampled once, and has a model and a process reward model agree on each step, cut by a learned
-    segmenter; here answers are sampled anew each update, steps end with a blank line, and `algorithm.judge` decides,
-    which a run file has to name: in the tests and in the example it is a rule. Tasks whose attempts all did equally
-    well are dropped. logp_old is the engine's, as for `opmd`; there is no ratio and no clip.
+    Choices: those of the parts `judged_segments`, `spared_segments` and `squared_drift`. The source trains several
+    times on answers that were sampled once. There a model and a process reward model must agree on each step, cut by a
+    learned segmenter. Here answers are sampled in each update, steps end with a blank line, and `algorithm.judge`
+    decides; a run file has to name it. In the tests and in the example it is a rule. Zero-variance groups are dropped.
+    logp_old is the engine's, as for `opmd`; there is no ratio and no clip.
     """
     return Algorithm(
         advantage=dr_grpo().advantage,
@@ -49,23 +49,24 @@ def bcpg_nsa(
 
 
 class SparedSegments(Part, slot="token_credit"):
-    """Multiply the credit of a bad answer by beta where a segment of it was judged right; all tokens train.
+    """Multiply the advantage of a bad answer by beta in segments that were judged right; all tokens train.
 
         A_t = beta * A where A < 0 and the token's segment is right, else A;   right: score > right_above
 
-    At 1 nothing changes, at 0 right segments are left alone, and below 0 they are praised in bad answers too.
+    At 1 nothing changes, at 0 right segments get no advantage, and below 0 they get a positive one in bad answers too.
 
-    Source: BCPG-NSA (arXiv:2505.14403, eqs. 6 and 7, from notes). **Choices.** The measure `judged_segments` gives the
-    scores; the threshold is ours. Bad is who has negative credit, which under its baseline, the mean, is every wrong
-    answer of a task that has a right one. The last segment of a response that was cut off is not right. Where all
-    segments of an attempt were judged right, the judge missed the mistake: the last keeps its blame.
+    Source: BCPG-NSA (arXiv:2505.14403, eqs. 6 and 7, from notes). **Choices.** The scorer `judged_segments` gives the
+    scores; the threshold is ours. An answer is bad if its advantage is negative. With the mean as baseline, this is
+    every wrong answer of a task that has a right one. The last segment of a response that was cut off is not right. If
+    all segments of a rollout were judged right, the judge missed the mistake, and the last one keeps its negative
+    advantage.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, SCORES})
     beta: Annotated[float, Field(ge=-1, le=1)] = 0.5
-    """What right segments of bad answers have of the blame."""
+    """Factor of the negative advantage in right segments of bad answers."""
     right_above: Finite = 0.5
-    """Score above which a segment counts as right."""
+    """Score above which a segment is right."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         segments = read_segments(table, tokens, ends=ENDS, numbers=SCORES, more=0)

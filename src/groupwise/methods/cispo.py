@@ -28,12 +28,12 @@ def cispo(*, cap: Finite = 5.0) -> Algorithm:
 
 
 class Cispo(Part, slot="surrogate"):
-    """Clip the importance weight, never the gradient: every token keeps teaching.
+    """Clip the importance weight, never the gradient: every token keeps a gradient.
 
         l = -sg(min(rho, cap)) * A * logp
 
-    Source: CISPO (MiniMax-M1, 2025, arXiv:2506.13585), which sets no lower bound that acts. verl's bound 1 + eps is
-    `cap=1 + eps`.
+    Source: CISPO (MiniMax-M1, 2025, arXiv:2506.13585), without an effective lower bound. verl's bound 1 + eps is `cap=1
+    + eps`.
     """
 
     scales_with_credit: ClassVar[bool] = True

@@ -31,15 +31,16 @@ def copo(
     answers: Annotated[str, Field(min_length=1)] = "answer",
     eps: Finite = 1e-6,
 ) -> Algorithm:
-    """COPO (2025, arXiv:2508.04138, from its release): where answers agree, tasks are compared, else attempts.
+    """COPO (2025, arXiv:2508.04138, from its release): if the answers agree, tasks are compared, else rollouts.
 
     loss = w * L_clip(A) + (1 - w) * L_clip(A_global);   w = sigma(gain * (H - midpoint)), H the entropy of the answers
 
-    Choices: a clipped loss scales with its credit, so w is in the credit: A is w times GRPO's, and the channel `global`
-    (1 - w) times what a task brought, R = mean(r) * (1 - lam * H), against the other tasks. `soft_forced`, w = 0 where
-    GRPO's credit is 0, fits the abstract; the release does not say which mode it reports. Its mode `soft_zero` is not
-    here. Answers are the fact `answers`, compared as texts. gain and midpoint are those of its script. Clip 0.2, dual
-    clip 3, no KL. The plan `top_up` and filters that drop solved tasks are refused. See `global_share`.
+    Choices: a clipped loss is proportional to its advantage, so w is in the advantage: A is w times GRPO's. The channel
+    `global` is (1 - w) times the task's R = mean(r) * (1 - lam * H), compared with the other tasks. `soft_forced`, with
+    w = 0 where GRPO's advantage is 0, fits the abstract; the release does not say which mode it reports. Its mode
+    `soft_zero` is not here. Answers are the step info `answers`, compared as texts. gain and midpoint are those of its
+    script. Clip 0.2, dual clip 3, no KL. The plan `top_up` and filters that drop solved tasks are errors. See
+    `global_share`.
     """
     local = grpo(eps=eps).advantage
     if mode == "off":
@@ -53,7 +54,7 @@ def copo(
 
 
 class AnswerBlend(Part):
-    """How much the comparison within a task counts, w, against that between tasks: more, the less answers agree.
+    """The weight w of the comparison within a task, against that between tasks: larger if answers agree less.
 
     H = -sum over answers a of f_a log2 f_a,   f_a the share of the task's attempts that answer a
     soft: w = sigma(gain * (H - midpoint));   soft_forced: 0 where the credit within the task is 0, else soft
@@ -63,18 +64,18 @@ class AnswerBlend(Part):
     mode: Literal["soft_forced", "soft", "forced", "zero_only", "global_only"] = "soft_forced"
     """The rule."""
     gain: Finite = 5.0
-    """How sharply it changes."""
+    """How steeply w changes with H."""
     midpoint: Finite = 1.0
-    """The entropy in bits at which both count the same."""
+    """The entropy in bits at which both comparisons count the same."""
     answers: Annotated[str, Field(min_length=1)] = "answer"
-    """The column that says what was answered: the last one that an attempt says."""
+    """The column with the answer; the last entry of a rollout counts."""
 
     @property
     def reads(self) -> frozenset[str]:
         return frozenset({self.answers}) if self.mode.startswith("soft") else frozenset()
 
     def weigh(self, table: StepTable, local: FloatArray) -> FloatArray:
-        """w of each step, given its credit within the task (S)."""
+        """w of each step, given its advantage within the task (S)."""
         if self.mode == "global_only":
             return np.zeros(len(table))
         if self.mode in ("forced", "zero_only"):
@@ -84,7 +85,7 @@ class AnswerBlend(Part):
         return np.where(local == 0, 0.0, soft) if self.mode == "soft_forced" else soft
 
     def measure_entropy(self, table: StepTable) -> FloatArray:
-        """Entropy of the answers of each task in bits (M); attempts without an answer have one in common."""
+        """Entropy of the answers of each task in bits (M); rollouts without an answer share one label."""
         answers: list[str | None] = [None] * len(table.attempts)
         for attempt, answer in zip(table.attempt.tolist(), table.column(self.answers), strict=True):
             answers[attempt] = answers[attempt] if answer in (None, "") else str(answer)
@@ -102,12 +103,12 @@ class AnswerBlend(Part):
 
 
 class LocalShare(Part, slot="estimator"):
-    """Credit within a task, times how much that counts: w * A."""
+    """Advantage within a task times its weight: w * A."""
 
     of: EstimatorPart
-    """The credit within a task."""
+    """The advantage within a task."""
     blend: AnswerBlend = AnswerBlend()
-    """How much it counts."""
+    """Its weight."""
 
     def __call__(self, table: StepTable) -> Credit:
         inner = self.of(table).trace
@@ -115,25 +116,25 @@ class LocalShare(Part, slot="estimator"):
 
 
 class GlobalShare(Part, slot="estimator"):
-    """What the attempts at a task bring together against other tasks, times how much that counts.
+    """The rollouts of a task together, compared with other tasks, times the weight of this comparison.
 
         R = mean(r) * (1 - lam * H),   lam = (1 - 1/G) / log2(G) for G attempts, 0 for one
         A = (1 - w) * (R - mean(R)) / (std(R) + eps),   over the tasks of the update
 
-    Source: COPO (2025, arXiv:2508.04138) and its release. **Choices.** A single task, or tasks that all bring the same,
-    get exactly 0. Attempts without an answer share a label.
+    Source: COPO (2025, arXiv:2508.04138) and its release. **Choices.** A single task, or tasks with equal R, get
+    exactly 0. Rollouts without an answer share a label.
     """
 
     mixes_tasks: ClassVar[bool] = True
     needs_solved_groups: ClassVar[bool] = True
     of: EstimatorPart
-    """The credit within a task, which decides where it counts."""
+    """The advantage within a task, which decides the weight."""
     blend: AnswerBlend = AnswerBlend()
-    """How much the comparison within a task counts."""
+    """The weight of the comparison within a task."""
     consistency: bool = True
-    """Whether disagreement takes something off; else R = mean(r)."""
+    """Whether disagreement lowers R; else R = mean(r)."""
     eps: NonNegativeFloat = 1e-6
-    """Added to the deviation."""
+    """Added to the standard deviation."""
 
     @property
     def reads(self) -> frozenset[str]:
@@ -159,7 +160,7 @@ class GlobalShare(Part, slot="estimator"):
         return mean_M * (1 - lam_M * self.blend.measure_entropy(table))
 
     def _weigh(self, table: StepTable) -> FloatArray:
-        """How much the comparison between tasks counts at each step (S)."""
+        """The weight of the comparison between tasks at each step (S)."""
         return 1 - self.blend.weigh(table, self.of(table).trace.values)
 
     def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:

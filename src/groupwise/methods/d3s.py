@@ -21,7 +21,7 @@ from groupwise.parts.part import Count, Part, PositiveShare
 from groupwise.parts.stateful import ObservedUpdate
 
 PROGRESS = "down_sampling_progress"
-"""The column of the step table with the share of the updates that are over."""
+"""The column of the step table with the fraction of the updates that are over."""
 
 
 @recipe
@@ -33,12 +33,13 @@ def d3s(
     last_tokens: PositiveShare = 1.0,
     updates: Count = 100,
 ) -> Algorithm:
-    """D3S (2025, arXiv:2509.22115, from notes): GRPO on varied answers, and their tokens of most credit times entropy.
+    """D3S (2025, arXiv:2509.22115, from notes): GRPO on varied answers and their tokens with most advantage times
+    entropy.
 
     N = share of the answers with the largest Var(A),   K = share of their tokens;   (1 - p) * first + p * last
 
-    Choices: those of the part `dual_down_sampling`; the shares are ours, since the paper's were not found. Credit is
-    GRPO's over all attempts and is not compared again. Clip 0.2, mean over the tokens that are left; no KL.
+    Choices: those of the part `dual_down_sampling`; the fractions are ours, because the paper's were not found.
+    Advantages are GRPO's over all rollouts and are not compared again. Clip 0.2, mean over the remaining tokens; no KL.
     """
     return Algorithm(
         advantage=grpo().advantage,
@@ -54,31 +55,32 @@ def d3s(
 
 
 class DualDownSampling(Part, slot="token_credit"):
-    """Train on the samples whose credit varies most, and of these on the tokens with most credit times entropy.
+    """Train on the samples whose advantages vary most, and there on the tokens with most advantage times entropy.
 
         samples: the N of the batch with the largest variance of A;   tokens: the K with the largest |A| * H
         N = share of samples, K = share of tokens:   (1 - p) * first + p * last,   p = updates so far / updates
 
-    Source: D3S (arXiv:2509.22115), from notes; its N and K were not found. **Choices.** Shares from 0.25 to 1 of the
-    samples and from 0.2 to 1 of the tokens are ours; counts are rounded up. A sample is the response of a step; those
-    that filters drop are no candidates. The largest variance is that of the k largest and N - k smallest for some k,
-    which is exact (ddof 0); equal samples are taken in the order of the table, and of equal variances that with fewest
-    large ones. The credit itself stays as it is. Tokens that are left out leave every denominator. Entropies are those
-    of the engine when it sampled. `updates` counts from the run's start; a table without a memory is as at the start.
+    Source: D3S (arXiv:2509.22115), from notes; its N and K were not found. **Choices.** Fractions from 0.25 to 1 of the
+    samples and from 0.2 to 1 of the tokens are ours; counts are rounded up. A sample is the response of a step;
+    filtered steps are not candidates. The largest variance is that of the k largest and N - k smallest for some k,
+    which is exact (ddof 0). Equal samples are taken in the table's order; of equal variances the one with fewest large
+    values is taken. Advantages do not change. Tokens that are left out leave every denominator. Entropies are those
+    that the engine reported. `updates` counts from the run's start; without remembered columns, a table is at the
+    start.
     """
 
     mixes_tasks: ClassVar[bool] = True
     needs_entropy: ClassVar[bool] = True
     first_samples: PositiveShare = 0.25
-    """Share of the samples that train at the beginning."""
+    """Fraction of the samples that train at the beginning."""
     last_samples: PositiveShare = 1.0
-    """Share of the samples that train at the end."""
+    """Fraction of the samples that train at the end."""
     first_tokens: PositiveShare = 0.2
-    """Share of the chosen samples' tokens that train at the beginning."""
+    """Fraction of the chosen samples' tokens that train at the beginning."""
     last_tokens: PositiveShare = 1.0
-    """Share of the chosen samples' tokens that train at the end."""
+    """Fraction of the chosen samples' tokens that train at the end."""
     updates: Count = 100
-    """Updates after which the shares have reached their last values."""
+    """Updates after which the fractions reach their last values."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         values, progress = credit.values[tokens.step], read_remembered(table, PROGRESS, 0.0)
@@ -143,6 +145,6 @@ def choose_max_variance(values: FloatArray, num: int) -> IntArray:
 
 
 def _count(num: int, first: float, last: float, progress: float) -> int:
-    """How many of `num` a share is that goes from the first to the last one, rounded up."""
+    """A fraction of `num`, interpolated between the first and the last one and rounded up."""
     share = (1.0 - progress) * first + progress * last
     return int(np.ceil(share * num - 1e-9))

@@ -12,13 +12,14 @@ from groupwise.parts.part import Finite
 
 @recipe
 def dapo(*, low: Finite = 0.2, high: Finite = 0.28) -> Algorithm:
-    """DAPO (Yu et al. 2025, arXiv:2503.14476): GRPO with more room upwards, every token equal, and no idle tasks.
+    """DAPO (Yu et al. 2025, arXiv:2503.14476): GRPO with a higher upper clip, equal tokens, and no zero-variance
+    groups.
 
     l = max(-A * rho, -A * clip(rho, 1 - low, 1 + high)),   loss = sum_t l_t / tokens
 
-    Choices: a task whose attempts all did equally well is dropped, and its tokens leave the denominator. No KL. The
-    paper's other two pieces belong elsewhere in a run file: sampling until the batch is full again is the attempt plan
-    `top_up` in [rollout], the soft penalty for overlong answers the reward `overlong` in `rewards`.
+    Choices: a task whose rollouts all did equally well is dropped, and its tokens leave the denominator. No KL. The
+    paper's other two pieces are set elsewhere in a run file. Sampling until the batch is full is the plan `top_up` in
+    [rollout]. The soft penalty for overlong answers is the reward `overlong` in `rewards`.
     """
     return Algorithm(
         advantage=grpo().advantage,

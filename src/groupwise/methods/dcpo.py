@@ -26,12 +26,13 @@ from groupwise.rollout.measures import Tools, sort_by_step, take_sampled
 
 @recipe
 def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algorithm:
-    """DCPO (2025, release 597358816/DCPO): GRPO whose right answers pull the entropy to a level by a second ratio.
+    """DCPO (2025, release 597358816/DCPO): GRPO with a second ratio on right answers that holds the entropy at a
+    target.
 
     A_t = (1 - w) * A + w * c * exp(logp^T_t - logp_t),   w = a / (1 + a),   a = min(|target - H|, 0.1) / share right
 
-    Choices: those of the parts `tempered_score` and `tempered_credit`; where no answer is right, w = 0. A is GRPO's.
-    The released script has target 0.5, its best result 0.25. Clip 0.2 with the dual bound 3, mean over tokens, no KL.
+    Choices: those of the parts `tempered_score` and `tempered_credit`; if no answer is right, w = 0. A is GRPO's. The
+    released script has target 0.5, its best result 0.25. Clip 0.2 with the dual bound 3, mean over tokens, no KL.
     """
     return Algorithm(
         advantage=grpo().advantage,
@@ -45,26 +46,26 @@ LAST_ENTROPY = "last_entropy"
 
 
 class TemperedCredit(Part, slot="token_credit"):
-    """Mix into the credit of right answers how much likelier each token would be under a hotter or colder policy.
+    """Add to right answers how much more likely each token would be under a hotter or colder policy.
 
         A_t = (1 - w) * A + w * c * exp(logp^T_t - logp_t),   c = 1 where the return is above `right_above`, else 0
         w = a / (1 + a),   a = min(|target - H|, max_gap) / share of right answers;   T hot where H <= target, else cold
 
-    H is the entropy of the update before, estimated by the mean of -logp over its sampled tokens; 0 before the first.
+    H is the entropy of the previous update, estimated by the mean of -logp over its sampled tokens; 0 before the first.
 
-    Source: DCPO's release (597358816/DCPO). **Choices.** Where no answer is right, w is 0: the release would divide by
-    zero. Answers are attempts. The measure `tempered_score` gives logp^T; logp is the engine's when it sampled. H comes
-    from a memory; a table without one has H = 0, as before the first update.
+    Source: DCPO's release (597358816/DCPO). **Choices.** If no answer is right, w is 0; the release would divide by
+    zero. Answers are rollouts. The scorer `tempered_score` gives logp^T; logp is the engine's. Without a remembered H,
+    a table has H = 0, as before the first update.
     """
 
     mixes_tasks: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset({"logp_hot", "logp_cold"})
     target: NotNegative = 0.5
-    """The entropy to hold: H0."""
+    """The target entropy H0."""
     max_gap: NotNegative = 0.1
-    """Distance from the target beyond which the pull grows no further."""
+    """Distance from the target above which the weight does not grow."""
     right_above: float = 0.05
-    """Return above which an answer counts as right."""
+    """Return above which an answer is right."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         is_right = table.episode_return > self.right_above
@@ -76,7 +77,7 @@ class TemperedCredit(Part, slot="token_credit"):
         return train_all((1.0 - weight) * credit.values[tokens.step] + weight * is_right[tokens.step] * ratio, self)
 
     def find_weight(self, level: float, share_right: float) -> float:
-        """Weight of the second ratio, given the last entropy and the share of right answers.
+        """Weight of the second ratio, given the last entropy and the fraction of right answers.
 
         >>> round(TemperedCredit().find_weight(0.42, 0.25), 6)
         0.242424
@@ -112,7 +113,7 @@ class TemperedCredit(Part, slot="token_credit"):
 
 
 class LastEntropy(NumberState):
-    """The entropy of the update before, by the mean of -logp."""
+    """The entropy of the previous update, as the mean of -logp."""
 
     def observe(self, update: ObservedUpdate) -> None:
         steps = [step for trajectory in update.trajectories for step in trajectory.steps]
@@ -122,11 +123,11 @@ class LastEntropy(NumberState):
 
 
 class TemperedScore(Part, slot="measure"):
-    """Write down the log-prob of each sampled token at two other temperatures: the facts `logp_hot` and `logp_cold`.
+    """Write the log-prob of each sampled token at two other temperatures: the step info `logp_hot` and `logp_cold`.
 
-    Source: the second importance ratio of DCPO. **Choices.** Which of the two is used is known only once credit is
-    computed, by the entropy of the update before, so both are measured: two forward passes. Temperatures are multiples
-    of the run's own, at which tokens were sampled.
+    Source: the second importance ratio of DCPO. **Choices.** The entropy of the previous update decides which of the
+    two is used, but only when advantages are computed. So both are measured, with two forward passes. Temperatures are
+    multiples of the run's own sampling temperature.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"score"})

@@ -20,12 +20,13 @@ from groupwise.parts.slots import EstimatorPart
 
 @recipe
 def dgpo(*, temperature: Finite = 2.0, reference: bool = False) -> Algorithm:
-    """DGPO (MathForge, 2026, arXiv:2601.20614): mixed groups push equally hard, harder tasks weigh more.
+    """DGPO (MathForge, 2026, arXiv:2601.20614): mixed groups have equal total weight, harder tasks weigh more.
 
     A_i = lambda_s * (R_i - mean(R)) / mean|R - mean(R)|,   lambda_s = B_v * softmax_s(-accuracy_s / T)
 
-    Choices: 1e-9 is added to the sum of distances, so that returns equal up to rounding get no credit; `reference=True`
-    adds the released 1e-4. See `QuestionWeighted` for accuracy and the token factor. Clip 0.2, mean over tokens, no KL.
+    Choices: 1e-9 is added to the sum of distances, so returns that are equal up to rounding get no advantage;
+    `reference=True` adds the released 1e-4. See `QuestionWeighted` for accuracy and the token factor. Clip 0.2, mean
+    over tokens, no KL.
     """
     balanced = Relative(by=ByTask(), of=EpisodeReturn(), scale=MeanAbsoluteDeviation(eps=1e-4 if reference else 1e-9))
     return Algorithm(
@@ -39,18 +40,18 @@ class QuestionWeighted(Part, slot="estimator"):
 
         lambda_s = B_v * softmax_s(-accuracy_s / T) * (tokens of all tasks / tokens of informative tasks)
 
-    A task is informative if its attempts' returns differ; B_v counts those. Others have credit 0 and weight 1. The last
-    factor makes up for idle tokens in the loss, so only tokens that train count in it.
+    A task is informative if its rollouts' returns differ; B_v counts those. Other tasks have advantage 0 and weight 1.
+    The last factor corrects for tokens without an advantage in the loss, so only tokens that train count in it.
 
     Source: DGPO (MathForge), difficulty-aware question weighting, from the released code. This part mixes tasks by
-    design. Choices: accuracy is the mean over attempts of the column `accuracy`, or of the return without it; an
-    informative task that is all wrong counts as accuracy 1, as released. Returns that are not shares of success (10 for
-    a win, say) make poor accuracies: hand in `accuracy`.
+    design. Choices: accuracy is the mean over rollouts of the column `accuracy`, or of the return without it. An
+    informative task that is all wrong counts as accuracy 1, as released. Returns that are not success rates (10 for a
+    win, say) make poor accuracies: pass the column `accuracy`.
     """
 
     mixes_tasks: ClassVar[bool] = True
     of: EstimatorPart
-    """The credit that is weighted."""
+    """The advantages that are weighted."""
     temperature: PositiveFloat = 2.0
     """T of the softmax."""
 
@@ -70,6 +71,6 @@ class QuestionWeighted(Part, slot="estimator"):
 
 
 def average_by_task(table: StepTable, per_step: FloatArray) -> FloatArray:
-    """Mean over a task's attempts of a number that its steps share (M)."""
+    """Mean over a task's rollouts of a number that their steps share (M)."""
     first = table.attempts.first
     return Segments.of(table.task[first]).mean(np.asarray(per_step, dtype=np.float64)[first])

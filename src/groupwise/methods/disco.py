@@ -25,14 +25,14 @@ def disco(
     stiffness: Finite = 1e3,
     solved_above: Finite = 0.5,
 ) -> Algorithm:
-    """DisCO (Li et al. 2025, arXiv:2505.12366): solved attempts are pushed above failed ones, within a bound on the KL.
+    """DisCO (Li et al. 2025, arXiv:2505.12366): solved rollouts are pushed above failed ones, within a bound on the KL.
 
     J = mean over the solved of s - tau * log(mean over the failed of exp(s / tau));   loss = -mean J + KL hinge
 
-    Choices: credit is GRPO's, for reports alone; the loss goes by returns above `solved_above`. s is the mean log-prob;
-    `score="ratio"` takes mean ratios. tau is by default the release's, 10 and for ratios 1. `negatives="mean"` is
-    DisCO-b. Written from the formulas: the release has two slips there. A group that is all solved or all failed adds 0
-    and counts.
+    Choices: advantages are GRPO's and only reported; the loss reads whether returns are above `solved_above`. s is the
+    mean log-prob; `score="ratio"` takes mean ratios. The default tau is the release's: 10, and 1 for ratios.
+    `negatives="mean"` is DisCO-b. Written from the formulas: the release has two errors there. A group that is all
+    solved or all failed adds 0 and counts.
     """
     if tau is None:
         tau = 1.0 if score == "ratio" else 10.0
@@ -43,19 +43,19 @@ def disco(
 
 
 class Disco(Part, slot="loss"):
-    """Push the scores of solved attempts above those of failed ones, the hardest failures first.
+    """Push the scores of solved rollouts above those of failed ones, the hardest failures first.
 
         J       = mean over the solved of s - tau * log( mean over the failed of exp(s / tau) ),   a group
         J       = mean over the solved of s - mean over the failed of s                            `negatives="mean"`
         penalty = stiffness / 2 * max(0, KL - max_kl)^2,         KL = mean over all tokens of logp_old - logp
         loss    = -(mean over all groups of J) + penalty
 
-    s is an attempt's mean log-prob, or its mean ratio, over its tokens. Neither term is a sum over samples, so both get
-    their slopes from a first pass: 1 / (number solved) for a solved attempt, -softmax(s / tau) among the failed ones
-    for a failed one, and stiffness * max(0, KL - max_kl) for the KL.
+    s is a rollout's mean log-prob, or its mean ratio, over its tokens. Neither term is a sum over samples, so a first
+    pass finds both slopes: 1 / (number solved) for a solved rollout, -softmax(s / tau) among the failed ones for a
+    failed one, and stiffness * max(0, KL - max_kl) for the KL.
 
-    Source: DisCO (Li et al. 2025, arXiv:2505.12366), by the formulas: the release wires its ratio score to the wrong
-    function, and the value of its log-mean-exp is a surrogate. Credit is not read.
+    Source: DisCO (Li et al. 2025, arXiv:2505.12366), by the formulas: in the release, the ratio score calls the wrong
+    function, and the value of the log-mean-exp is a surrogate. Advantages are not read.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
@@ -64,17 +64,17 @@ class Disco(Part, slot="loss"):
     score: Literal["log_likelihood", "ratio"] = "log_likelihood"
     """What is pushed apart: mean log-prob, or mean ratio."""
     negatives: Literal["hardest", "mean"] = "hardest"
-    """Whether likelier failures count more, or all the same."""
+    """Whether more likely failures count more, or all the same."""
     tau: Positive = 10.0
-    """Below it, a difference between two failed attempts hardly matters."""
+    """Below this, a difference between two failed rollouts has little effect."""
     kl: Literal["difference", "low_variance"] = "difference"
     """How the change is measured at a token: logp_old - logp, or rho - 1 - log rho."""
     max_kl: NonNegativeFloat = 1e-4
     """How far the policy may move without a penalty."""
     stiffness: NotNegative = 1e3
-    """How steep the penalty is beyond."""
+    """Slope of the penalty beyond the bound."""
     solved_above: float = 0.5
-    """Return above which an attempt counts as solved."""
+    """Return above which a rollout is solved."""
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
         columns = columns.select_trained().use_sampler_logps()

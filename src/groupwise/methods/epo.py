@@ -31,14 +31,14 @@ def epo(
     updates: PositiveInt = 150,
     form: Literal["hinge", "constant"] = "hinge",
 ) -> Algorithm:
-    """EPO (Xu et al. 2025, arXiv:2509.22576; its gradient is ours): GRPO with a bonus for entropy near its own past.
+    """EPO (Xu et al. 2025, arXiv:2509.22576; its gradient is ours): GRPO with a bonus for entropy near its usual level.
 
     loss = GRPO - weight * (H - smoothing * w(e) * P);   P > 0 where H is outside (low, high) x the usual entropy
 
-    Choices: what is usual is the mean of the updates before, by the index of a step; w fades over `updates`, which
-    should be those of the run. P grows with the distance from the corridor; `form="constant"` is the release's 0.1 for
-    all outside it, which moves nothing. The release names (0, 2), (0.5, 1.5) and (0.8, 1.2) for (low, high), and 0.05
-    for `outside` in ScienceWorld. What is remembered is kept in checkpoints and in the journal. See `entropy_corridor`.
+    Choices: the usual entropy is the mean of earlier updates, by the index of a step. w fades over `updates`, which
+    should be the run's own number. P grows with the distance from the corridor; `form="constant"` is the release's 0.1
+    outside it, which has no gradient. The release names (0, 2), (0.5, 1.5) and (0.8, 1.2) for (low, high), and 0.05 for
+    `outside` in ScienceWorld. The usual entropy is saved in checkpoints and in the journal. See `entropy_corridor`.
     """
     corridor = EntropyCorridor(
         weight=weight, smoothing=smoothing, low=low, high=high, outside=outside, updates=updates, form=form
@@ -50,47 +50,48 @@ def epo(
 
 
 OUTSIDE = "entropy_outside"
-"""What the loss reports of it: the share of tokens whose entropy is outside the corridor."""
+"""Reported metric: the fraction of tokens whose entropy is outside the corridor."""
 
 
 class EntropyCorridor(Part, slot="penalty"):
-    """Reward uncertainty, less so where it leaves a corridor around what was usual at that step of an attempt.
+    """Reward uncertainty, but less outside a corridor around the usual entropy of that step of a rollout.
 
         l = -weight * ( H - smoothing * w(e) * P ),   U = usual entropy at the token's step, low U < H < high U: P = 0
         P outside: outside * ((H - high U)+ + (low U - H)+) / max(U, floor)     form="hinge"
                    outside, which has no gradient                               form="constant"
         w(e) = 1 - 0.2 (1 - exp(-2 e / m)) for e < m,  0.8 exp(-3 (e - m) / m) from m on;   m = updates / 2
 
-    e is how many updates are over. U is the mean, over those that reached a step of that index, of the mean entropy of
-    the tokens sampled there, as the engine said it. Before, P is 0.
+    e is the number of finished updates. U is the mean over the updates that reached a step of that index; each counts
+    with the mean entropy of the tokens sampled there, as the engine reported it. Before the first, P is 0.
 
     Source: EPO (Xu et al. 2025, arXiv:2509.22576) and its release. **Choices.** The release's penalty is the constant,
     which trains nothing; the hinge, its division by U and the floor are ours. The release counts updates that did not
-    reach a step as 0 (padded at the front), has the update itself in U, and leaves P out of micro-batches without a
-    step of an episode's second half: no split of ours may decide that. `updates` is the run's own number of them.
+    reach a step as 0 (padded at the front) and includes the update itself in U. It leaves P out of micro-batches
+    without a step of an episode's second half; here the split changes nothing. `updates` is the run's own number of
+    them.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({ENTROPY})
     weight: NotNegative = 0.001
-    """How much of it is taken off the loss; at 0 no entropy is needed."""
+    """How much of it is subtracted from the loss; at 0 no entropy is needed."""
     smoothing: NotNegative = 1.0
-    """How much leaving the corridor counts; at 0 it is `EntropyBonus`."""
+    """Weight of the penalty outside the corridor; at 0 it is `EntropyBonus`."""
     low: NotNegative = 0.0
-    """The corridor's lower end, as a multiple of what was usual."""
+    """The corridor's lower end, as a multiple of the usual entropy."""
     high: NotNegative = 2.0
     """Its upper end."""
     outside: NotNegative = 0.1
-    """The penalty outside: as it stands, or for each multiple of what was usual that the entropy is off."""
+    """The penalty outside: constant, or per multiple of the usual entropy that the entropy is away."""
     form: Literal["hinge", "constant"] = "hinge"
     """Whether the penalty grows with the distance from the corridor."""
     over: Literal["token", "step"] = "token"
-    """Whose entropy has to be within: that of each token, or the mean of each step."""
+    """Whose entropy must be inside: that of each token, or the mean of each step."""
     updates: PositiveInt = 150
-    """Updates over which the smoothing fades out: those of the run."""
+    """Updates over which the smoothing fades: those of the run."""
     floor: Positive = 0.01
-    """What the distance is divided by at least, in nats."""
+    """Smallest divisor of the distance, in nats."""
     column: Annotated[str, Field(min_length=1)] = "usual_entropy"
-    """What the step table calls U, and with `_phase` behind it w(e); two such parts that differ need two names."""
+    """Column of U in the step table; `_phase` is added for w(e). Two such parts that differ need two names."""
 
     @model_validator(mode="after")
     def _has_room(self) -> EntropyCorridor:
@@ -100,7 +101,7 @@ class EntropyCorridor(Part, slot="penalty"):
 
     @property
     def needs_entropy(self) -> bool:
-        """Whether its memory reads the entropies that the engine records."""
+        """Whether its state reads the entropies that the engine reports."""
         return bool(self.weight and self.smoothing)
 
     @property
@@ -133,7 +134,7 @@ class EntropyCorridor(Part, slot="penalty"):
         return self.outside * (usual_T > 0).to(usual_T) * distance_T / usual_T.clamp(min=self.floor)
 
     def _find_outside(self, columns: TokenColumns) -> Tensor:
-        """Whether the entropy is outside the corridor, where there is one (T)."""
+        """Whether the entropy is outside the corridor; False without a corridor (T)."""
         usual_T, entropy_T = columns.column(self.column), self._read_entropy(columns).detach()
         is_inside_T = (self.low * usual_T < entropy_T) & (entropy_T < self.high * usual_T)
         return (usual_T > 0) & ~is_inside_T
@@ -143,16 +144,16 @@ class EntropyCorridor(Part, slot="penalty"):
         return entropy_T if self.over == "token" else columns.units("step").mean(entropy_T)
 
 
-# What a run remembers of the entropy at each step of its attempts: the memory of EPO. Axis: M tasks.
+# The usual entropy at each step of a rollout: the state of EPO. Axis: M tasks.
 
 
 def name_phase(column: str) -> str:
-    """What the step table calls the weight of the phase, beside the usual entropy of that name."""
+    """Column of the phase weight, beside the usual entropy of that name."""
     return f"{column}_phase"
 
 
 def weigh_phase(done: int, updates: int) -> float:
-    """How much smoothing counts after so many updates of a run: slowly down to 0.8, then exponentially towards 0.
+    """Weight of the smoothing after this many updates: slowly down to 0.8, then exponentially towards 0.
 
     >>> [round(weigh_phase(done, 150), 4) for done in (0, 74, 75, 150)]
     [1.0, 0.8278, 0.8, 0.0398]
@@ -164,10 +165,10 @@ def weigh_phase(done: int, updates: int) -> float:
 
 
 class UsualEntropy:
-    """What the entropy was at each step of an attempt, so far: the state of `EntropyCorridor`.
+    """The usual entropy at each step of a rollout: the state of `EntropyCorridor`.
 
-    Worked example: two updates, of which only the second reached a third step: means [[1.0, 0.5], [2.0, 0.7, 0.9]]
-    make sums [3.0, 1.2, 0.9], counts [2, 2, 1], and 1.5, 0.6, 0.9 were usual; 0 from the fourth step on.
+    Worked example: two updates, and only the second reached a third step: means [[1.0, 0.5], [2.0, 0.7, 0.9]] give sums
+    [3.0, 1.2, 0.9] and counts [2, 2, 1]. The usual entropies are 1.5, 0.6, 0.9; 0 from the fourth step on.
     """
 
     def __init__(self, column: str, *, updates: int) -> None:
@@ -177,7 +178,7 @@ class UsualEntropy:
         self._counts: list[int] = []
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """What was usual by the index of a step, and the weight of the phase; the same for all tasks (M)."""
+        """The usual entropy by the index of a step, and the phase weight; the same for all tasks (M)."""
         usual = [total / count if count else 0.0 for total, count in zip(self._sums, self._counts, strict=True)]
         return {
             self._column: np.tile(np.array([*usual, 0.0], dtype=np.float64), (len(tasks), 1)),

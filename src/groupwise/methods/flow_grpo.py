@@ -10,12 +10,13 @@ from groupwise.parts.algorithm import Algorithm
 
 @recipe
 def flow_grpo(*, reference: bool = False) -> Algorithm:
-    """Flow-GRPO (AgentFlow, Li et al. 2025, arXiv:2510.05592): the outcome, compared by task, goes to every turn.
+    """Flow-GRPO (AgentFlow, Li et al. 2025, arXiv:2510.05592): every turn gets the final score, compared within the
+    task.
 
     A_i = (R_i - mean(R)) / (std(R) + 1e-6) for all turns;   loss = mean over attempts, then turns, then tokens
 
-    Choices: the statistics count each attempt once, as the paper writes; the released code counts every turn, so that
-    longer attempts weigh more (`reference=True`). Clip 0.2 below and 0.3 above, KL 0.001 as k3.
+    Choices: the statistics count each rollout once, as the paper writes. The released code counts every turn, so longer
+    rollouts weigh more (`reference=True`). Clip 0.2 below and 0.3 above, KL 0.001 as k3.
     """
     return Algorithm(
         advantage=grpo(average="step" if reference else "attempt").advantage,

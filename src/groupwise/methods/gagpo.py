@@ -29,17 +29,17 @@ def gagpo(
     truncated: AfterLimit = "zero",
     invalid_penalty: Finite = 0.1,
 ) -> Algorithm:
-    """GAGPO (2026, arXiv:2605.13217, from its abstract): what a step changed in the mean return of its state's visits.
+    """GAGPO (2026, arXiv:2605.13217, from its abstract): GAE with the mean return of a state's visits as its value.
 
     V(s) = mean return-to-go of the visits to s
     delta_t = r_t + gamma V(s_{t+1}) - V(s_t),   A_t = sum_l (gamma lam)^l delta_{t+l}
 
-    Choices (only the abstract was read, so these are ours): lam 0.95. A state that was visited once is worth its own
-    return, so that its step is compared with what follows. Credit is divided by its root mean square over the task's
-    steps, or the state's, or not at all; it is not centred again. An attempt that a limit cut off ends in nothing, or
-    in its last state's value once more. The invalid penalty is a reward, and so part of returns: put on its step
-    after discounting, as GiGPO has it, it would praise the step before. One ratio for all tokens of a step, clip 0.2,
-    each step counts the same, KL 0.01 as k3.
+    Choices (only the abstract was read, so these are ours): lam 0.95. The value of a state with one visit is its own
+    return, so that its step is compared with what follows. Advantages are divided by their root mean square over the
+    task's steps, or the state's, or not at all; they are not centred again. After a rollout that a limit cut off, the
+    value is 0, or that of its last state again. The invalid penalty is a reward and so part of returns: subtracted
+    after discounting, as in GiGPO, it would give the step before a positive advantage. One ratio for all tokens of a
+    step, clip 0.2, each step counts the same, KL 0.01 as k3.
     """
     returns = make_step_rewards_to_go(gamma, invalid_penalty)
     above_value = Relative(by=ByState(), of=returns, scale=NoScale(), average="step")
@@ -48,7 +48,7 @@ def gagpo(
 
 
 def make_step_rewards_to_go(gamma: float, invalid_penalty: float) -> ReturnToGo:
-    """Make the discounted return of rewards that pay for malformed responses."""
+    """The discounted return of rewards minus a penalty for malformed responses."""
     return ReturnToGo(gamma=gamma, of=Penalised(of=StepRewardSignal(), penalty=invalid_penalty))
 
 

@@ -35,15 +35,17 @@ def gardo(
     every: PositiveInt | None = 15,
     diversity: bool = True,
 ) -> Algorithm:
-    """GARDO (2025, arXiv:2512.24138, from its release for diffusion; for language models ours): KL where it is needed.
+    """GARDO (2025, arXiv:2512.24138, from its release for diffusion; for language models ours): KL only where it is
+    needed.
 
     A_i = d_i * (R_i - mean(R)) where that is not negative, else R_i - mean(R);   loss = clipped + weight * k3, gated
 
-    Choices: the gate is open for the share of attempts whose return stands out most against the columns `auxiliary`
-    (numbers, or lists whose mean counts), which are not trained on; without any it is open for all. The share follows
-    how doubtful attempts are. The policy becomes the reference once it is `max_kl` nats a token away, or after `every`
-    updates. d, the distance to the nearest other attempt, is of the policy's own hidden states, where the source has an
-    image model; `diversity=False` leaves it out. See `gated_kl`, `doubt_gate` and `distinct_credit`. Clip 0.2.
+    Choices: the gate is open for a fraction of the rollouts: those whose return is highest relative to the columns
+    `auxiliary` (numbers, or lists whose mean counts). These columns are not trained on; without any, the gate is open
+    for all. The fraction follows the mean doubt. The policy becomes the reference when it is `max_kl` nats per token
+    away, or after `every` updates. d, the distance to the nearest other rollout, uses the policy's own hidden states
+    instead of the source's image model; `diversity=False` leaves it out. See `gated_kl`, `doubt_gate` and
+    `distinct_credit`. Clip 0.2.
     """
     credit = dr_grpo().advantage
     signals = tuple(ColumnMean(name=name) for name in auxiliary)
@@ -59,7 +61,7 @@ def gardo(
 
 
 class DoubtGate(Part, slot="estimator"):
-    """Open for the attempts whose reward stands out most against how auxiliary rewards rank them; else 0.
+    """Open for the rollouts whose reward ranks highest relative to their auxiliary rewards; else 0.
 
         W(x)_i = share of the other attempts of the update whose x is lower;   U_i = W(of)_i - mean_k W(auxiliary_k)_i
         open_i = U_i >= 0 and U_i >= the (1 - q) quantile of the U >= 0;   gate = open_i * steps / open steps
@@ -68,29 +70,29 @@ class DoubtGate(Part, slot="estimator"):
     Without auxiliary rewards it is open for all. Steps that do not train are not counted.
 
     Source: GARDO (2025, arXiv:2512.24138) and its release, for diffusion. **Choices.** The release subtracts ranks of
-    which 1 is best, so that its sign is the other one; win rates follow the paper's words. Quantiles are interpolated;
-    all attempts at the quantile are let through. An attempt has the mean of a signal over its steps; values that differ
-    by rounding alone (1e-9) beat nobody. What is remembered counts attempts of the update alone, not recalled ones,
-    and goes by what they earned before shapers.
+    which 1 is best, so its sign is the opposite; win rates follow the paper's text. Quantiles are interpolated, and all
+    rollouts at the quantile pass. A rollout has the mean of a signal over its steps. Values that differ only by
+    rounding (1e-9) are equal. The running fraction q counts only rollouts of the update, not replayed ones, with their
+    rewards before group reward shaping.
     """
 
     mixes_tasks: ClassVar[bool] = True
     of: SignalPart = EpisodeReturn()
-    """The reward that is trained on, a proxy of what is wanted."""
+    """The reward that is trained on, which may be a proxy."""
     auxiliary: tuple[SignalPart, ...] = ()
     """Other rewards, which are not trained on."""
     first: PositiveShare = 0.1
-    """The share q that a run begins with."""
+    """The fraction q at the start of a run."""
     lowest: PositiveShare = 0.02
-    """The smallest share."""
+    """The smallest fraction."""
     highest: PositiveShare = 0.2
-    """The largest share."""
+    """The largest fraction."""
     change: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """How much the share changes at once, relative to itself."""
+    """Relative change of the fraction per update."""
     window: PositiveInt = 20
-    """How many updates back doubt is compared."""
+    """Number of earlier updates that the mean doubt is compared with."""
     column: Annotated[str, Field(min_length=1)] = "gate_share"
-    """What the step table calls the share; two such parts that differ need two names."""
+    """Column of the fraction in the step table; two such parts that differ need two names."""
 
     @model_validator(mode="after")
     def _begins_within_limits(self) -> DoubtGate:
@@ -145,16 +147,16 @@ class DoubtGate(Part, slot="estimator"):
 
 
 def win_rates(values: FloatArray) -> FloatArray:
-    """The share of the others that each value beats, by more than rounding (A); 0 for one that is alone."""
+    """The fraction of the others that each value exceeds, by more than rounding (A); 0 for a single value."""
     lower = np.searchsorted(np.sort(values), values - 1e-9 * np.maximum(np.abs(values), 1.0))
     return lower / max(len(values) - 1, 1)
 
 
 class GateShare(NumberState):
-    """The share, and the mean doubt of the last updates: the state of `DoubtGate`.
+    """The fraction q and the mean doubts of the last updates: the state of `DoubtGate`.
 
-    Worked example: share 0.1, the last means 0.2 and 0.3. A mean of 0.35 is above all of them: share 0.11. One of 0.25
-    leaves it.
+    Worked example: fraction 0.1, last means 0.2 and 0.3. A mean of 0.35 is above all of them: the fraction becomes
+    0.11. A mean of 0.25 changes nothing.
     """
 
     def __init__(self, part: DoubtGate) -> None:
@@ -185,7 +187,7 @@ class GateShare(NumberState):
 
 
 def _rate_wins(values: Sequence[float], attempts: Sequence[int]) -> dict[int, float]:
-    """The share of the other attempts that each one beats."""
+    """The fraction of the other rollouts that each one exceeds."""
     of_attempt: dict[int, list[float]] = {}
     for value, attempt in zip(values, attempts, strict=True):
         of_attempt.setdefault(attempt, []).append(value)
@@ -197,25 +199,24 @@ def _rate_wins(values: Sequence[float], attempts: Sequence[int]) -> dict[int, fl
 
 
 SAME = 1e-12
-"""Mean distance below which the attempts at a task count as the same."""
+"""Mean distance below which the rollouts of a task count as equal."""
 
 
 class DistinctCredit(Part, slot="estimator"):
-    """Multiply credit that is not negative by how far the attempt is from the one most like it.
+    """Multiply advantages that are not negative by the distance to the most similar rollout.
 
         near_i = min over the other attempts j at its task of (1 - cos(e_i, e_j));   d_i = near_i / mean(near)
         A_i    = d_i * A_i where A_i >= 0, else A_i
 
-    Source: GARDO (2025, arXiv:2512.24138) and its release, for images. **Choices.** An attempt lies at the mean of its
-    responses' points, each at length 1; what the points are is the measure's (`response_embedding` writes them). An
-    attempt that is alone, or none of whose responses has a point, keeps its credit and is nobody's neighbour. Where all
-    are the same, so do all.
+    Source: GARDO (2025, arXiv:2512.24138) and its release, for images. **Choices.** The point of a rollout is the mean
+    of its responses' points, each at length 1; the scorer `response_embedding` writes them. The only rollout of a task,
+    or one without a point, keeps its advantage and is nobody's neighbour. If all points are equal, all keep theirs.
     """
 
     of: EstimatorPart
-    """The credit that is weighed."""
+    """The advantages that are weighted."""
     fact: Annotated[str, Field(min_length=1)] = "embedding"
-    """The column that says where each response lies, as a list of numbers."""
+    """The column with the point of each response, as a list of numbers."""
 
     @property
     def reads(self) -> frozenset[str]:
@@ -244,7 +245,7 @@ class DistinctCredit(Part, slot="estimator"):
         return weight_A
 
     def _read_points(self, table: StepTable) -> tuple[FloatArray, BoolArray]:
-        """Where each attempt lies (A, W), at length 1, and whether that is known (A)."""
+        """The point of each rollout (A, W), at length 1, and whether it is known (A)."""
         column = table.column(self.fact)
         width = max((len(numbers) for numbers in column if isinstance(numbers, list | tuple)), default=0)
         point_S = np.zeros((len(table), width))
@@ -271,33 +272,33 @@ def _shorten(points: FloatArray) -> FloatArray:
 
 
 MEASURED = "loss/kl_to_reference"
-"""What a loss with a reference reports of its own accord: mean of k3 over the tokens that train."""
+"""What a loss with a reference always reports: mean of k3 over the tokens that train."""
 
 
 class GatedKl(Kl, slot="penalty"):
-    """Stay close to the reference where a gate says so, and move the reference along once the policy has left it.
+    """Stay close to the reference where a gate is open, and update the reference when the policy has moved away.
 
         l         = weight * gate * k,   k as in `Kl`, gate a channel of credit
         reference <- the policy after an update in which mean k3 > max_kl, or `every` updates after the last time
 
-    With the channel of `doubt_gate`, which is 0 or the number of steps over that of gated steps, the mean of l is
-    the mean of k over the gated ones.
+    The channel of `doubt_gate` is 0 or the number of steps over that of gated steps. So the mean of l is the mean of k
+    over the gated ones.
 
-    Source: GARDO (2025, arXiv:2512.24138) and its release, for diffusion. **Choices.** Ours for language models: k by
-    token, 0.05 nats a token in place of 3e-4 of the diffusion's own measure, updates in place of epochs. k3 is measured
-    over all tokens that train, gated or not, and over all optimiser steps of an update. The new reference is that of
-    the update that passed the bound, from the next one on; its policy is kept as a checkpoint, from which a resumed run
-    takes it up.
+    Source: GARDO (2025, arXiv:2512.24138) and its release, for diffusion. **Choices.** Ours for language models: k per
+    token, 0.05 nats per token instead of 3e-4 in diffusion's own measure, updates instead of epochs. k3 is measured
+    over all tokens that train, gated or not, and over all optimizer steps of an update. The new reference is the policy
+    after the update that passed the bound, from the next update on. It is saved as a checkpoint, from which a resumed
+    run loads it.
     """
 
     weight: NonNegativeFloat = 0.04
     """How much of it is added to the loss; at 0 no reference policy is needed."""
     gate: Annotated[str, Field(min_length=1)] = "kl_gate"
-    """The channel that says where it counts, and how much."""
+    """The channel with the gate: where the penalty counts, and how much."""
     max_kl: PositiveFloat = 0.05
     """Mean k3 above which the policy becomes the reference; infinity = never for that reason."""
     every: PositiveInt | None = 15
-    """Updates after which it becomes the reference in any case; None = never for that reason."""
+    """Updates after which the policy becomes the reference in any case; None = never for that reason."""
 
     @property
     def channels(self) -> frozenset[str]:
@@ -318,7 +319,7 @@ class ReferenceChoice:
         self.reference = 0
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """Nothing of tasks: whoever holds the weights asks for `reference`."""
+        """No columns: the trainer reads `reference`."""
         return {}
 
     def observe(self, update: ObservedUpdate) -> None:

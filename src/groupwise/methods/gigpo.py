@@ -22,18 +22,18 @@ def gigpo(
     peers: Peers = "any",
     reference: bool = False,
 ) -> Algorithm:
-    """GiGPO (Feng et al. 2025, arXiv:2505.10978): episode credit, plus credit among visits to the same state.
+    """GiGPO (Feng et al. 2025, arXiv:2505.10978): episode advantage plus an advantage among visits to the same state.
 
     A = A_episode + w * A_state;   A_state compares the return-to-go of steps with equal state
 
-    Choices: sample deviation at both levels. Each attempt counts once in the episode statistics; the release counts its
-    steps, gives a task with one row its raw score, and takes the invalid penalty off that row's episode score too
-    (`reference=True`). By default the penalty is on the step return alone, after discounting: divided by a
-    deviation over attempts that may be nearly 0, a tenth of a point on one row could become any number. It is on
-    malformed responses, as released; `refused_penalty`, which nobody published, on refused actions.
-    Similar states must contain the same numbers, which the release does not ask. A state group may hold steps of a
-    single rollout, as published; not with `peers="other_rollouts"`. Loss as released: clip 0.2, dual clip
-    3, mean over tokens, KL 0.01 as k3 (0.001 for its search task), entropy bonus 0.001.
+    Choices: sample standard deviation at both levels. Each rollout counts once in the episode statistics. The release
+    counts its steps, gives a task with one row its raw score, and subtracts the invalid penalty from that row's episode
+    score too (`reference=True`). By default the penalty is on the step return alone, after discounting: divided by a
+    nearly zero standard deviation over rollouts, a penalty on one row could become huge. It is on malformed responses,
+    as released; `refused_penalty`, which is not published, is on invalid actions. Similar states must contain the same
+    numbers; the release does not require this. A state group may hold steps of a single rollout, as published; not with
+    `peers="other_rollouts"`. Loss as released: clip 0.2, dual clip 3, mean over tokens, KL 0.01 as k3 (0.001 for its
+    search task), entropy bonus 0.001.
     """
     spread = Deviation(ddof=1) if scale == "std" else NoScale()
     state = Relative(

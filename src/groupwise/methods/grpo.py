@@ -15,14 +15,14 @@ from groupwise.parts.part import Finite
 def grpo(
     *, ddof: Literal[0, 1] = 1, eps: Finite = 1e-6, average: Average = "attempt", alone: Alone = "zero"
 ) -> Algorithm:
-    """GRPO (Shao et al. 2024, arXiv:2402.03300): an attempt is compared with the other attempts at its task.
+    """GRPO (Shao et al. 2024, arXiv:2402.03300): a rollout is compared with the other rollouts of its task.
 
     A_i = (R_i - mean(R)) / (std(R) + eps);   loss = mean over answers, then tokens, of (clipped -A * rho + b * k3)
 
-    Choices: sample deviation and eps 1e-6, as verl computes it (TRL: 1e-4). Each attempt counts once, however many
-    steps it has; `average="step"` counts it once a step. A task with one attempt gets 0; `alone="raw"` gives it R, as
-    verl does. Clip 0.2, without the second bound 3 that verl puts on a negative A (`surrogate.dual` of the loss);
-    b = 0.001 (DeepSeek-R1), where published recipes range to 0.04 and TRL's default is 0.
+    Choices: sample standard deviation and eps 1e-6, as verl computes it (TRL: 1e-4). Each rollout counts once, whatever
+    its number of steps; with `average="step"` it counts once per step. A task with one rollout gets 0; `alone="raw"`
+    gives it R, as verl does. Clip 0.2, without verl's second bound 3 for a negative A (`surrogate.dual` of the loss). b
+    = 0.001 (DeepSeek-R1); published settings go up to 0.04, and TRL's default is 0.
     """
     return Algorithm(
         advantage=Relative(

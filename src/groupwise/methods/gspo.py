@@ -17,8 +17,8 @@ def gspo(*, low: Finite = 3e-4, high: Finite = 4e-4, unit: Literal["step", "traj
 
     s = exp(mean_t(logp_t - logp_old_t)),   l = max(-A * s, -A * clip(s, 1 - low, 1 + high))
 
-    Choices: the answer is that of a step; `unit="trajectory"` takes all steps of an attempt together. Each token
-    carries its own gradient at the ratio of the answer. No KL. On answers of one token it is GRPO.
+    Choices: the answer is that of a step; `unit="trajectory"` takes all steps of a rollout together. Each token has its
+    own gradient, at the ratio of the answer. No KL. On answers of one token it is GRPO.
     """
     return Algorithm(
         advantage=grpo().advantage,

@@ -22,19 +22,20 @@ from groupwise.parts.stateful import ObservedUpdate
 
 LN_2 = math.log(2)
 INITIAL_ENTROPY, UNKNOWN = "initial_entropy", -1.0
-"""A column of the step table, and what it holds before the first update is over."""
+"""A column of the step table, and its value before the first update is finished."""
 
 
 @recipe
 def gtpo(*, boost: Finite = 2.0, entropy_weight: Finite = 0.1, max_entropy: Finite = LN_2) -> Algorithm:
-    """GTPO (2025, arXiv:2508.03772): tokens that good and bad answers share are praised in the good, spared in the bad.
+    """GTPO (2025, arXiv:2508.03772): tokens that good and bad answers share are reinforced in good and spared in bad
+    ones.
 
     A_t = delta * (R - mean(R) - entropy_weight * H) * lambda_t,   lambda_t = boost, 0 or 1;   delta = 0 where unsure
 
     Choices: those of the part `conflict_tokens`; formula of the code's readme, ln 2 for the largest mean entropy H.
-    Groups whose attempts all did equally well are dropped, where the formula would push every answer down. No clip, no
-    KL, no reference; each answer counts the same. The source makes one update a batch, so its ratios are all 1; with
-    minibatches or more passes, ours are the real ratios, and nothing clips them.
+    Zero-variance groups are dropped, because the formula would push every answer down there. No clip, no KL, no
+    reference; each answer counts the same. The source makes one optimizer step per batch, so its ratios are all 1. With
+    minibatches or more passes, ours are the real ratios, without a clip.
     """
     return Algorithm(
         advantage=dr_grpo().advantage,
@@ -45,32 +46,33 @@ def gtpo(*, boost: Finite = 2.0, entropy_weight: Finite = 0.1, max_entropy: Fini
 
 
 class ConflictTokens(Part, slot="token_credit"):
-    """Where good and bad answers begin or end alike, reward those tokens in the good and spare them in the bad ones.
+    """If good and bad answers begin or end alike, reinforce those tokens in the good and spare them in the bad ones.
 
         A_t = delta * (A - entropy_weight * H) * lambda_t,   H = mean entropy of the answer's tokens
         delta = 0 where H > max_entropy and the initial policy's mean H < max_entropy, else 1
         lambda_t = boost in an answer with A > 0, 0 in one with A < 0, where t is a conflict token; else 1
 
-    A conflict token stands, by position and id, in an answer with A > 0 and in one with A < 0 of its group, and so do
-    all tokens before it; the same is done from the end of the answers, and the two factors are multiplied.
+    A conflict token is at the same position, with the same id, in an answer with A > 0 and in one with A < 0 of its
+    group; so are all tokens before it. The same is done from the end of the answers, and the two factors are
+    multiplied.
 
     Source: GTPO (arXiv:2508.03772), formula of its code's readme. **Choices.** max_entropy is the formula's ln 2 (the
-    release drops every answer above 0.7). A group is the steps of one index at a task. The initial policy's entropy is
-    that of the first update's answers, kept as a memory; a table without one is taken for the first update. An answer
-    with delta 0 has credit 0 and still counts in denominators. The release also divides by an answer's number of
-    conflict tokens (`divides_by_conflicts`). An answer with A = 0 has no conflict tokens; leave groups without a spread
-    to a filter.
+    release drops every answer above 0.7). A group is the steps of one index of a task. The initial policy's entropy is
+    that of the first update's answers; without a remembered one, a table counts as the first update. An answer with
+    delta 0 has advantage 0 and still counts in denominators. The release also divides by an answer's number of conflict
+    tokens (`divides_by_conflicts`). An answer with A = 0 has no conflict tokens; drop zero-variance groups with a
+    filter.
     """
 
     needs_entropy: ClassVar[bool] = True
     boost: NotNegative = 2.0
     """Weight of a conflict token of a good answer."""
     entropy_weight: NotNegative = 0.1
-    """What a nat of an answer's mean entropy costs: gamma."""
+    """Cost of a nat of an answer's mean entropy: gamma."""
     max_entropy: Positive = math.log(2)
-    """Mean entropy above which an answer has no credit."""
+    """Mean entropy above which an answer has no advantage."""
     divides_by_conflicts: bool = False
-    """Whether the credit of an answer is divided by its number of conflict tokens, as the release does."""
+    """Whether the advantage of an answer is divided by its number of conflict tokens, as in the release."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         mean_entropy, initial = self._measure_entropy(table, tokens)
@@ -140,7 +142,9 @@ class InitialEntropy(NumberState):
 
 
 def find_conflicts(table: StepTable, credit: Credit, tokens: TokenTable, *, end: str) -> BoolArray:
-    """Which tokens (K) lie in the unbroken run of conflict tokens from the first, or from the last, of their answer."""
+    """Which tokens (K) are in the unbroken run of conflict tokens from the first, or from the last, token of their
+    answer.
+    """
     place = tokens.position if end == "first" else tokens.step_length - 1 - tokens.position
     sign = np.sign(credit.values)[tokens.step]
     keys = np.stack([table.task[tokens.step], table.index[tokens.step], place, tokens.token])
@@ -155,7 +159,7 @@ def find_conflicts(table: StepTable, credit: Credit, tokens: TokenTable, *, end:
 
 
 def _measure_run(ids: Mapping[int, Sequence[int]], credit: Mapping[int, float], step: int) -> int:
-    """How many tokens an answer begins with that good and bad answers both have at the same place."""
+    """How many first tokens of an answer good and bad answers share at the same place."""
     if credit[step] == 0:
         return 0
     for place, token in enumerate(ids[step]):

@@ -22,15 +22,16 @@ from groupwise.system.errors import RecordError
 def hdpo(
     *, tool_weight: Finite = 0.15, calls: str | None = "num_calls", solved_above: Finite = 0.5, eps: Finite = 1e-6
 ) -> Algorithm:
-    """HDPO (Metis, 2026, arXiv:2604.08545, and its release): GRPO, and among the right attempts fewer tool calls win.
+    """HDPO (Metis, 2026, arXiv:2604.08545, and its release): GRPO, plus an advantage for right rollouts with fewer tool
+    calls.
 
     loss = L_clip(A) + tool_weight * L_clip(A_tool);   A_tool = z-score of 1 / (T + 1) among the right, else 0
 
-    Choices: right is a score above `solved_above`. T sums the column `calls`, a fact that environments with tools tell;
-    `calls=None` takes every step but the last for a call. The source's reward, 0.9 for a right answer and 0.1 for its
-    form, is `outcome` and `format` in `rewards`. Two losses are summed, as released, not one taken of the sum. Clip
-    0.2; each answer counts the same (ours); no KL. The plan `top_up` and filters that drop solved tasks are refused:
-    there the economy is learnt.
+    Choices: right is a score above `solved_above`. T sums the column `calls`, a step info of environments with tools;
+    with `calls=None` every step but the last is a call. The source's reward, 0.9 for a right answer and 0.1 for its
+    format, is `outcome` and `format` in `rewards`. Two losses are summed, as released, instead of one loss of the sum.
+    Clip 0.2; each answer counts the same (ours); no KL. The plan `top_up` and filters that drop solved tasks are
+    errors, because tool economy is learned from solved tasks.
     """
     advantage = grpo(eps=eps).advantage
     if not tool_weight:
@@ -44,17 +45,17 @@ def hdpo(
 
 
 class ToolEconomy(Part, slot="signal"):
-    """One over the tool calls of an attempt and one more, the same for all its steps.
+    """1 / (tool calls of the rollout + 1), the same for all its steps.
 
         r = 1 / (T + 1),   T = tool calls of the attempt
 
-    Source: HDPO (2026, arXiv:2604.08545) and its release, which pays it to right answers alone; here the grouper
-    `among_solved` sees to that. Choices: entries of the column `calls` are numbers, or lists that are counted; a step
+    Source: HDPO (2026, arXiv:2604.08545) and its release, which rewards only right answers; here the grouper
+    `among_solved` selects them. Choices: entries of the column `calls` are numbers, or lists that are counted; a step
     without an entry made no call.
     """
 
     calls: str | None = "num_calls"
-    """The column that has the tool calls of a step; None = every step of an attempt but the last is one."""
+    """The column with the tool calls of a step; None = every step of a rollout but the last is one."""
 
     @property
     def reads(self) -> frozenset[str]:

@@ -48,8 +48,9 @@ def hgae(
     V_t = sum_k w_k V_k / sum_k w_k,   V_k = mean return of steps with equal (s_{t-k}, ..., s_t),   w_k = (k+1)^alpha
     delta_t = r_t + gamma V_{t+1} - V_t,   A = sum_l (gamma lam)^l delta_{t+l}
 
-    Choices: levels on which the step is alone, or has no such history, drop out; where all do, the value is the step's
-    own return. `leave_out=True` takes each mean over the other steps. The rest as for `gagpo`, which is depth 0.
+    Choices: levels on which the step is the only member, or has no such history, are left out; if all are, the value is
+    the step's own return. `leave_out=True` takes each mean over the other steps. The rest as for `gagpo`, which is
+    depth 0.
     """
     returns = make_step_rewards_to_go(gamma, invalid_penalty)
     baseline = LeaveOneOut() if leave_out else Mean()
@@ -73,18 +74,18 @@ def shrunk_hgae(
     truncated: AfterLimit = "zero",
     invalid_penalty: Finite = 0.1,
 ) -> Algorithm:
-    """Shrunk HGAE (ours, ADR 39): what a step changed in a value for which small groups borrow from larger ones.
+    """Shrunk HGAE (ours, ADR 39): GAE with values for which small groups borrow from larger ones.
 
     V_t = the finest of V_k = (n_k mean_k + strength V_{k-1}) / (n_k + strength),   V_{-1} = mean over the task's steps
     delta_t = r_t + gamma V_{t+1} - V_t,   A_t = sum_l (gamma lam)^l delta_{t+l}
 
     n_k steps share the state and the k states before it, mean_k is their mean return.
 
-    Choices: strength 8 and lam 0 had the smallest error against true advantages in corridors that hide 0 to 3 bits,
-    measured by hand without a file (ADR 39); from 4 to 16 it hardly matters. A lone step's value is mostly that of
-    coarser levels, where HGAE has its own return.
-    gamma 1, so that a task which all attempts solved alike, with one reward at the end, gets exactly 0: with less, or
-    with rewards on the way, steps differ from the task's mean although attempts do not. The rest as for `gagpo`.
+    Choices: strength 8 and lam 0 had the smallest error of the advantages in corridors that hide 0 to 3 bits, measured
+    by hand without a file (ADR 39); from 4 to 16 it hardly matters. The value of the only member of a group is mostly
+    that of coarser levels, where HGAE has its own return. With gamma 1, a task that all rollouts solved alike, with one
+    reward at the end, gets exactly 0. With a smaller gamma, or with rewards on the way, steps differ from the task's
+    mean although rollouts do not. The rest as for `gagpo`.
     """
     returns = make_step_rewards_to_go(gamma, invalid_penalty)
     levels = (ByTask(), *(ByHistory(depth=k) for k in range(depth + 1)))
@@ -94,21 +95,21 @@ def shrunk_hgae(
 
 
 class Shrunk(Part, slot="estimator"):
-    """Compare each step with the value of its situation, where a small group counts for little beside a larger one.
+    """Compare each step with the value of its situation; a small group has little weight beside a larger one.
 
         V_0 = mean of the first level's group
         V_k = (n_k * mean_k + strength * V_(k-1)) / (n_k + strength)
         credit = of - V of the finest level that the step has
 
-    A mean of n returns is uncertain by their spread over sqrt(n). The mean of a few steps that share much history is
-    therefore drawn towards that of the many that share less, as if those were `strength` further members. It is the
-    posterior mean of a normal model in which `strength` is the variance of returns within a group over that of the
-    groups' values around the coarser one.
+    The mean of n returns has an error of their spread over sqrt(n). So the mean of few steps with much common history
+    is pulled towards that of many with less, as if those were `strength` further members. It is the posterior mean of a
+    normal model, in which `strength` is the variance of returns within a group over that of the groups' values around
+    the coarser one.
 
-    Source: ours; the idea is that of James and Stein (1961) and of empirical Bayes. HGPO weighs fine levels more,
-    however few steps they hold. **Choices.** One strength for all levels, set by hand: estimated from groups of eight
-    attempts it was too uncertain (ADR 39). The step itself counts in its groups, also where it is alone in one. A level
-    on which it has no group is passed over. Where none of its groups holds anybody else, it is not compared and has 0.
+    Source: ours; the idea is that of James and Stein (1961) and of empirical Bayes. HGPO gives fine levels more weight,
+    whatever their number of steps. **Choices.** One strength for all levels, set by hand: estimated from groups of
+    eight rollouts it was too uncertain (ADR 39). The step itself counts in its groups, even as the only member. A level
+    on which it has no group is skipped. If it is the only member of all its groups, it is not compared and gets 0.
     """
 
     levels: Annotated[tuple[GrouperPart, ...], Field(min_length=1)]
@@ -116,13 +117,13 @@ class Shrunk(Part, slot="estimator"):
     of: SignalPart
     """What is compared."""
     strength: NotNegative
-    """How many steps the coarser value counts for; 0 = the finest level alone."""
+    """How many steps the coarser value counts for; 0 = only the finest level."""
 
     def __call__(self, table: StepTable) -> Credit:
         signal = table.ask_once(self.of)
         labels = [table.ask_once(grouper) for grouper in self.levels]
         first = Segments.of(labels[0])
-        # Relative to the coarsest mean, so that a common level of returns costs no digits.
+        # Relative to the coarsest mean, so a common level of returns costs no digits.
         above = centre_values(signal, first)
         value, compared = np.zeros(len(table)), np.append(first.size > 1, False)[first.label]
         for label in labels[1:]:

@@ -27,19 +27,20 @@ def hgpo(
     peers: Peers = "any",
     reference: bool = False,
 ) -> Algorithm:
-    """HGPO (2026, arXiv:2602.22817): a step against steps that share its state and more and more of its history.
+    """HGPO (2026, arXiv:2602.22817): a step is compared with steps that share its state and more and more of its
+    history.
 
     A = sum_k w_k A_k / sum_k w_k,   w_k = (k+1)^alpha,   A_k over steps with equal (s_{t-k}, ..., s_t), k = 0..depth
 
-    Choices: population deviation. In the paper `depth` is the number of past steps that prompts show; here the two are
-    set apart (`rollout.memory`), and a run in which they differ says so. Levels on which the step is alone or has no
-    such history drop out of both sums; a level on which it is exactly average stays in. `episode=True` adds the episode
-    credit at weight 1 and then weighs level k by (k+2)^alpha. `reference=True` is the released code: weights
-    (k+2)^alpha always, levels of exactly 0 dropped, 1e-6 added to the denominator, episode statistics over rows,
-    penalty on the row's episode score too. The invalid penalty is on malformed responses, as released;
-    `refused_penalty`, which nobody published, on refused actions. A group may hold steps of a single rollout, as
-    published; not with `peers="other_rollouts"`. Loss as for GiGPO (clip 0.2,
-    dual clip 3, mean over tokens, KL 0.01 as k3), without an entropy bonus.
+    Choices: population standard deviation. In the paper `depth` is also the number of past steps in the prompts; here
+    `rollout.memory` sets that, and a run in which the two differ prints a notice. Levels on which the step is the only
+    member, or has no such history, are left out of both sums; a level on which it is exactly average counts.
+    `episode=True` adds the episode advantage at weight 1 and then weighs level k by (k+2)^alpha. `reference=True` is
+    the released code: weights (k+2)^alpha always, levels of exactly 0 left out, 1e-6 added to the denominator, episode
+    statistics over rows, and the penalty on the row's episode score too. The invalid penalty is on malformed responses,
+    as released; `refused_penalty`, which is not published, is on invalid actions. A group may hold steps of a single
+    rollout, as published; not with `peers="other_rollouts"`. Loss as for GiGPO (clip 0.2, dual clip 3, mean over
+    tokens, KL 0.01 as k3), without an entropy bonus.
     """
     spread = Deviation(ddof=0) if scale == "std" else NoScale()
     returns = make_step_return(gamma=gamma, invalid_penalty=invalid_penalty, refused_penalty=refused_penalty)

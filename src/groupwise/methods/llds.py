@@ -18,12 +18,13 @@ from groupwise.system.errors import ConfigError
 
 @recipe
 def llds(*, weight: Finite = 0.1, gate: Literal["step", "trajectory"] = "step") -> Algorithm:
-    """LLDS (2025, arXiv:2512.04220, from re-implementations): GRPO that does not let what was right become unlikely.
+    """LLDS (2025, arXiv:2512.04220, from re-implementations): GRPO plus a pull on right responses that became less
+    likely.
 
     loss = GRPO + weight * sum over active tokens of max(0, logp_old - logp) / active tokens
 
-    Choices: a step is active if its credit is not negative and it became less likely as a whole; `gate="trajectory"`
-    decides by attempt. It is 0 at the first optimiser step of an update. See the loss `llds`.
+    Choices: a step is active if its advantage is not negative and it became less likely as a whole; `gate="trajectory"`
+    decides per rollout. It is 0 at the first optimizer step of an update. See the loss `llds`.
     """
     base = grpo()
     assert base.loss is not None, "the recipe has a loss"
@@ -31,24 +32,24 @@ def llds(*, weight: Finite = 0.1, gate: Literal["step", "trajectory"] = "step") 
 
 
 class Llds(Part, slot="loss"):
-    """Another loss, and a pull on tokens of what was not blamed whose likelihood fell since the update began.
+    """Another loss plus a pull on tokens without a negative advantage that became less likely since the update began.
 
         D_t  = logp_old - logp;   an action is active where its A >= 0 and the sum of its D > 0
         loss = of + weight * sum over the tokens of active actions of max(0, D) / tokens of active actions
 
-    Only tokens that became less likely are pulled, and only in actions that became less likely as a whole; the gate
-    carries no gradient. How many tokens are active is known after a first pass.
+    Only tokens that became less likely are pulled, and only in actions that became less likely as a whole; the gate has
+    no gradient. A first pass counts the active tokens.
 
-    Source: LLDS (2025, arXiv:2512.04220), after re-implementations that agree; weight 0.1 of those the source tried.
-    Choices: `gate="trajectory"` is the source's form for whole answers. A is the mean over the action's tokens; credit
-    of 0 is not blame. `per="all"` is another reading. The variant that leaves final answers out is not here. It is 0 at
-    the first optimiser step of an update: use several, or attempts that another policy sampled.
+    Source: LLDS (2025, arXiv:2512.04220), after re-implementations that agree; weight 0.1 is one of those the source
+    tried. Choices: `gate="trajectory"` is the source's form for whole answers. A is the mean over the action's tokens;
+    an advantage of 0 is not negative. `per="all"` is another reading. The variant that leaves final answers out is not
+    here. It is 0 at the first optimizer step of an update: use several, or rollouts that another policy sampled.
     """
 
     of: LossPart = PolicyLoss()
-    """What is minimised beside it; one that needs no first pass of its own."""
+    """The loss that is minimized besides; it must not need a first pass."""
     weight: NotNegative = 0.1
-    """How strong the pull is."""
+    """Strength of the pull."""
     gate: Literal["step", "trajectory"] = "step"
     """What counts as an action."""
     per: Literal["active", "all"] = "active"

@@ -27,14 +27,14 @@ from groupwise.parts.part import Part, Share
 
 @recipe
 def mars(*, gamma: Share = 1.0, scale: ScaleName = "none", whiten: bool = False) -> Algorithm:
-    """MARS (github.com/thu-nics/MARS): each player's turns against that player's own turns.
+    """MARS (github.com/thu-nics/MARS): each player's turns are compared with that player's own turns.
 
     R_t = discounted sum of (r - mean over player and game);   A_t = R_t - mean of the player's distinct values of R
 
-    Choices: the game is the task, the player the column `role`. Rewards are centred game by game, credit over all games
-    of the batch. Values are distinct if they differ at six decimals. The released gamma was not found; 1. `scale="std"`
-    divides by the sample deviation of the distinct values; `whiten` whitens over the batch. Clip 0.2 with a dual clip
-    and KL 0.2 as k3, as released; the dual bound 3 is verl's, and the mean over tokens is ours.
+    Choices: the game is the task, the player the column `role`. Rewards are centred per game, advantages over all games
+    of the batch. Values are distinct if they differ at six decimals. The released gamma was not found; it is 1 here.
+    `scale="std"` divides by the sample standard deviation of the distinct values; `whiten` whitens over the batch. Clip
+    0.2 with a dual clip and KL 0.2 as k3, as released; the dual bound 3 is verl's, and the mean over tokens is ours.
     """
     turns = ReturnToGo(gamma=gamma, of=Centred(of=StepRewardSignal(), by=ByRole()), within="role")
     credit = Relative(
@@ -51,7 +51,7 @@ def mars(*, gamma: Share = 1.0, scale: ScaleName = "none", whiten: bool = False)
 
 
 class ByRole(Part, slot="grouper"):
-    """Compare steps of a task that the same player or agent took; a table without `role` has one player.
+    """Compare steps of a task with the same role; a table without `role` has one player.
 
     Source: MARS (thu-nics), whose (player, game) pair is (role, task) here.
     """
@@ -63,10 +63,10 @@ class ByRole(Part, slot="grouper"):
 
 
 class ByPlayer(Part, slot="grouper"):
-    """Compare all steps that the same player or agent took, at whatever task; a table without `role` has one player.
+    """Compare all steps with the same role, across tasks; a table without `role` has one player.
 
-    Source: MARS (thu-nics), which normalises credit per player over all games. This part mixes tasks by design. A step
-    whose role is None has no group.
+    Source: MARS (thu-nics), which normalizes advantages per player over all games. This part mixes tasks by design. A
+    step whose role is None has no group.
     """
 
     mixes_tasks: ClassVar[bool] = True

@@ -16,14 +16,15 @@ from groupwise.system.errors import ConfigError
 
 @recipe
 def mc_grpo(*, eps: Finite = 1e-3, reference: bool = False) -> Algorithm:
-    """MC-GRPO (2026, arXiv:2601.22582, and its release): the median as baseline, one attempt more than is trained on.
+    """MC-GRPO (2026, arXiv:2601.22582, and its release): the median as baseline, one more rollout than is trained on.
 
     A_i = (R_i - median(R)) / (MAD(R) + eps); the attempt at the median is dropped
 
-    Choices: the number of attempts must be odd, one more than is trained on; a run with an even number is refused, and
-    where a fault leaves one, the lower of the middle two is the median. With 0/1 rewards and an odd group the median
-    distance is always 0 and the released credit is +-1000; where it is under a thousandth of the range we divide by the
-    sample deviation. `reference=True` keeps the release. Loss as for GRPO, with the released KL weight 0.04.
+    Choices: the number of rollouts must be odd, one more than is trained on; an even number is an error. If an
+    environment error leaves an even number, the lower of the middle two is the median. With 0/1 rewards and an odd
+    group the median distance is always 0 and the released advantage is +-1000. If it is under a thousandth of the
+    range, we divide by the sample standard deviation; `reference=True` keeps the release. Loss as for GRPO, with the
+    released KL weight 0.04.
     """
     scale = MedianAbsoluteDeviation(eps=eps, fallback=0.0 if reference else 1e-3)
     return Algorithm(
@@ -34,9 +35,9 @@ def mc_grpo(*, eps: Finite = 1e-3, reference: bool = False) -> Algorithm:
 
 
 class DropPivot(Part, slot="filter"):
-    """Drop, in each task, the one attempt that the median baseline is taken from: its credit is 0 by construction.
+    """In each task, drop the one rollout at the median: its advantage is 0 by construction.
 
-    Source: MC-GRPO. Choice: of several attempts at the median, the one with the lowest id.
+    Source: MC-GRPO. Choice: of several rollouts at the median, the one with the lowest id.
     """
 
     def check_attempts(self, attempts: int) -> None:

@@ -1,4 +1,4 @@
-"""What makes a function a recipe: its arguments are checked, and its docstring speaks for it."""
+"""What makes a function a method: its arguments are checked, and its docstring is its documentation."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Alone = Literal["zero", "raw", "error"]
 
 
 ScaledBy = Literal["task", "state", "none"]
-"""Over whose credit the root mean square is taken that credit is divided by."""
+"""The steps over whose advantages the root mean square is taken."""
 
 AfterLimit = Literal["zero", "value"]
-"""What is expected after the end of an attempt that a limit cut off."""
+"""The value after a rollout that a limit cut off."""
 
 
 def recipe(function: Callable[Options, Algorithm]) -> Callable[Options, Algorithm]:
-    """Check a recipe's arguments before it builds anything, with errors that name the recipe and the argument."""
+    """Check a method's arguments before it builds anything; errors name the method and the argument."""
     checked = validate_call(function)
     known = inspect.signature(function).parameters
 
@@ -52,14 +52,14 @@ def recipe(function: Callable[Options, Algorithm]) -> Callable[Options, Algorith
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeSummary:
-    """What a recipe's docstring says of it."""
+    """The documentation of a method, from its docstring."""
 
     name: str
     """Name in the catalogue."""
     sentence: str
     """One sentence that a colleague could repeat."""
     citation: str
-    """Where it comes from."""
+    """Its source."""
     options: dict[str, Any]
     """Its options and their defaults."""
     text: str
@@ -67,7 +67,7 @@ class RecipeSummary:
 
 
 def summarise(name: str, function: Callable[..., Algorithm]) -> RecipeSummary:
-    """Read a recipe's docstring, whose first line is `Title (citation): sentence`."""
+    """Read a method's docstring, whose first line is `Title (citation): sentence`."""
     text = inspect.getdoc(function) or ""
     head, _, sentence = text.partition("\n\n")[0].replace("\n", " ").partition("): ")
     options = {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}

@@ -16,13 +16,13 @@ from groupwise.parts.slots import SignalPart
 
 @recipe
 def ngrpo(*, best: Finite = 1.0, virtual: NonNegativeInt = 1, eps: Finite = 1e-6, reference: bool = False) -> Algorithm:
-    """NGRPO (github.com/nangongrui-ngr/NGRPO): a made-up perfect attempt in each group, so that all-wrong ones teach.
+    """NGRPO (github.com/nangongrui-ngr/NGRPO): a made-up perfect rollout in each group, so that all-wrong groups teach.
 
     A_i = (R_i - mean(R + {best})) / (std(R + {best}) + eps)
 
-    Choices: `best` is what a perfect attempt earns; a return above it is an error. A single attempt is compared with
-    the made-up one; the release gives it R (`reference=True`). Tasks that every attempt solved are dropped, as
-    released; solved is a score of `best`, by the column `accuracy` where there is one, since a shaped return would hide
+    Choices: `best` is the return of a perfect rollout; a larger return is an error. A single rollout is compared with
+    the made-up one; the release gives it R (`reference=True`). Tasks that every rollout solved are dropped, as
+    released. Solved is a score of `best`, by the column `accuracy` if there is one, because a shaped return would hide
     it. Clip 0.16 below and 0.24 above, mean over tokens, no KL.
     """
     credit = Relative(
@@ -41,9 +41,9 @@ def ngrpo(*, best: Finite = 1.0, virtual: NonNegativeInt = 1, eps: Finite = 1e-6
 
 
 class Bounded(Part, slot="signal"):
-    """Another signal that nobody can get more of than the best; one above it is an error, since `best` is then wrong.
+    """Another signal with an upper bound; a larger value is an error, because `best` is then wrong.
 
-    For methods that put a made-up perfect attempt into a group (NGRPO): one that real attempts beat is no such thing.
+    For methods with a made-up perfect rollout in each group (NGRPO): no real rollout may be better.
     """
 
     of: SignalPart

@@ -6,16 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat
 
-from groupwise.losses import (
-    OLD_LOGP,
-    PAIRS,
-    AllPairs,
-    PairLoss,
-    PairSums,
-    PairTerms,
-    Tensor,
-    TokenColumns,
-)
+from groupwise.losses import OLD_LOGP, PAIRS, AllPairs, PairLoss, PairSums, PairTerms, Tensor, TokenColumns
 from groupwise.methods.method import recipe
 from groupwise.methods.rloo import rloo
 from groupwise.methods.terms import take_kl_off_answers
@@ -27,15 +18,16 @@ from groupwise.parts.part import Finite
 def p3o(
     *, clip: Literal["separate", "joint", "none"] = "none", width: Finite = 0.2, kl_in_reward: Finite = 0.0
 ) -> Algorithm:
-    """P3O (Wu et al. 2023, arXiv:2310.00212; its clips are ours): pairs move apart by how much their returns differ.
+    """P3O (Wu et al. 2023, arXiv:2310.00212; its clips are ours): the two rollouts of a pair move apart by their
+    difference.
 
     grad = mean over pairs of -(R_w - R_l) / 2 * grad(logp of the winner - logp of the loser);   A_i = as for RLOO
 
-    Choices: all pairs of a task; each pair counts the same. Without a clip it is the published gradient, on-policy that
-    of RLOO times (n - 1) / 2 a task of n attempts, a constant where all tasks have equally many. The source clips too;
-    its form was not found, so `clip="separate"` and `"joint"` are reconstructed, see the loss `p3o`, and neither is the
-    default. The source takes a KL to the reference off the reward: `kl_in_reward=0.1` does, as for RLOO, and the
-    default leaves it out. Log-probs are summed over all steps of an attempt.
+    Choices: all pairs of a task; each pair counts the same. Without a clip it is the published gradient. On-policy,
+    that is RLOO's times (n - 1) / 2 for a task of n rollouts, a constant if all tasks have equally many. The source
+    clips too, but its form was not found: `clip="separate"` and `"joint"` are reconstructed, see the loss `p3o`, and
+    neither is the default. The source subtracts a KL to the reference from the reward; `kl_in_reward=0.1` does this, as
+    for RLOO, and the default leaves it out. Log-probs are summed over all steps of a rollout.
     """
     return Algorithm(
         advantage=rloo().advantage,
@@ -50,7 +42,7 @@ LARGEST_LOG_RATIO = 20.0
 
 
 class P3o(PairLoss, slot="loss"):
-    """Move each pair apart by how much better the winner did: no level of the rewards matters.
+    """Move each pair apart by how much better the winner is: the level of the rewards does not matter.
 
         h = (R_winner - R_loser) / 2;   r = sum over tokens of logp - logp_old;   D = logp of winner - logp of loser
 
@@ -61,13 +53,13 @@ class P3o(PairLoss, slot="loss"):
         loss = sum_p weight_p * l_p / sum_p weight_p
 
     Source: P3O (Wu et al. 2023, arXiv:2310.00212). The gradient without a clip, h * grad D, is published; the two
-    clipped forms are ours, after summaries. With several optimiser steps an update, ask for a clip. Rewards are those
-    that the pairing compares (`Pair.gap`). Log-ratios are clamped to +-20.
+    clipped forms are ours, after summaries. With several optimizer steps per update, use a clip. Rewards are those that
+    the pairing compares (`Pair.gap`). Log-ratios are clamped to +-20.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({PAIRS, OLD_LOGP})
     clip: Literal["separate", "joint", "none"] = "none"
-    """What bounds a pair's step; `none` is what is published."""
+    """What bounds a pair's step; `none` is the published form."""
     width: PositiveFloat = 0.2
     """How far from 1 a ratio may go."""
     joint_width: PositiveFloat = 0.2

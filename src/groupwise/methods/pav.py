@@ -24,16 +24,17 @@ from groupwise.system.errors import RecordError
 
 @recipe
 def pav(*, alpha: Finite = 0.5, best_of: Count = 4, continuations: Count = 8) -> Algorithm:
-    """PAV (Setlur et al. 2024, arXiv:2410.08146): RLOO, plus what each step changed in the chance of a prover.
+    """PAV (Setlur et al. 2024, arXiv:2410.08146): RLOO, plus the change that each step made in a prover's chance of
+    success.
 
     A_t = R - mean(other R) + alpha * (V_after - V_before),   V = success of the best of `best_of` attempts from there
 
-    Choices: those of the part `prover_values`, which plays `continuations` attempts from a copy of the world before
-    each step; the paper trains a verifier to say what they would say. Each step has its own progress alone: added up
-    over the steps that follow, all but the ends would cancel. alpha is ours (the paper's was not found): added up over
-    an attempt, progress is its success less what was expected, so that it weighs half as much as the outcome. alpha = 0
-    is `rloo`'s credit, and nothing is played. Success is 0 or 1, so rewards should be of that size. Clip 0.2, mean
-    over tokens, no KL.
+    Choices: those of the part `prover_values`, which runs `continuations` rollouts from a copy of the environment
+    before each step; the paper trains a verifier to predict their result. Each step has only its own progress: summed
+    over the later steps, all but the ends would cancel. alpha is ours (the paper's was not found): summed over a
+    rollout, progress is its success minus the expected one, so it weighs half as much as the final score. alpha = 0 is
+    RLOO's advantage, and nothing is sampled. Success is 0 or 1, so rewards should be of that size. Clip 0.2, mean over
+    tokens, no KL.
     """
     loss = PolicyLoss(surrogate=Clip(), aggregate=TokenMean())
     if alpha == 0:
@@ -55,22 +56,22 @@ def pav(*, alpha: Finite = 0.5, best_of: Count = 4, continuations: Count = 8) ->
 
 SUCCESS = "success"
 Situation = tuple[str, tuple[tuple[int, ...], ...]]
-"""A task, and all that was said so far: the same world, and the same prompt."""
+"""A task and all responses so far: the same environment state, and the same prompt."""
 
 
 class ProverValues(Part, slot="measure"):
-    """Let the policy go on from before each step, and value the situation by how the best of several attempts does.
+    """Continue from before each step, and value the situation by the best of several rollouts.
 
         V = expected best success of `best_of` attempts from here,   progress of a step = V after it - V before it
 
-    It writes the facts `prover_value` (V before the step) and `prover_progress`. After an attempt's last step V is its
-    own success: nothing is left to try. The environment must be one that can be copied.
+    It writes the step info `prover_value` (V before the step) and `prover_progress`. After a rollout's last step V is
+    its own success. The environment must support copies.
 
-    Source: PAV (Setlur et al. 2024, arXiv:2410.08146), whose provers are the best of K of the policy, K = 4 best.
+    Source: PAV (Setlur et al. 2024, arXiv:2410.08146), whose provers are the best of K of the policy; K = 4 is best.
     **Choices.** The paper trains a verifier on such values, here they are measured. V is the mean over all sets of
-    `best_of` among `continuations` attempts, which is right on average; 1 - (1 - q)^K of the share q of successes is
-    too low. Attempts that said the same so far share one V. Where faults left fewer than `best_of`, a step's progress
-    is 0 and its value is left out. Continuations are sampled as attempts are, and none trains.
+    `best_of` among `continuations` rollouts, which is unbiased; 1 - (1 - q)^K of the fraction q of successes is too
+    low. Rollouts with the same responses so far share one V. If environment errors leave fewer than `best_of`, a step's
+    progress is 0 and its value is left out. Continuations are sampled like rollouts and do not train.
 
     Worked example: of 8 continuations 2 succeed, best of 4: 1 - C(6, 4) / C(8, 4) = 1 - 15 / 70 = 0.786.
     """
@@ -78,9 +79,9 @@ class ProverValues(Part, slot="measure"):
     needs: ClassVar[frozenset[str]] = frozenset({"fork"})
     writes: ClassVar[frozenset[str]] = frozenset({"prover_value", "prover_progress"})
     best_of: Count = 4
-    """K: how many attempts the prover has; 1 = the policy itself."""
+    """K: rollouts of the prover; 1 = the policy itself."""
     continuations: Count = 8
-    """Attempts that go on from each situation."""
+    """Rollouts from each situation."""
 
     @model_validator(mode="after")
     def _enough_to_choose_from(self) -> ProverValues:
@@ -134,7 +135,7 @@ def _describe_situation(trajectory: Trajectory, kept: int) -> Situation:
 
 
 def _describe_steps(trajectory: Trajectory, values: dict[Situation, float | None]) -> list[dict[str, float]]:
-    """The facts of each step of an attempt."""
+    """The step info of each step of a rollout."""
     known = [values[_describe_situation(trajectory, kept)] for kept in range(len(trajectory.steps))]
     facts = []
     for before, after in pairwise([*known, _read_success(trajectory)]):

@@ -28,15 +28,15 @@ def prorag(
     step_format: Literal["off", "intended"] = "off",
     separators: tuple[str, ...] = (),
 ) -> Algorithm:
-    """ProRAG (2026, arXiv:2601.21912, code): GRPO, and how each step was judged against the group.
+    """ProRAG (2026, arXiv:2601.21912, code): GRPO plus each step's judged score relative to the group.
 
     A_t = (R - mean(R)) / (std(R) + 1e-4) + weight * (s_t - mean(s)) / std(s),   s = sigmoid(score of the step)
 
     Choices: those of the parts `judged_segments` and `judged_credit`; mean and std of s are over all tokens of the
-    group (`per="segment"` counts each step once). The source trains a process reward model to give the scores; here
-    `algorithm.judge` gives them, and a run file has to name one: in the tests and in the example it is a rule. Its
+    group (`per="segment"` counts each step once). The source trains a process reward model for the scores. Here
+    `algorithm.judge` gives them, and a run file has to name one; in the tests and in the example it is a rule. Its
     outcome reward is `graded` and `format` (kept = 1, broken = -1, per = "whole") in `rewards`. Every response is a
-    step, unless `separators` cut it. Clip 0.2 and the mean over tokens, without KL, are ours; its bound on ratios is
+    step, unless `separators` split it. Clip 0.2 and the mean over tokens, without KL, are ours; its bound on ratios is
     left out.
     """
     return Algorithm(
@@ -48,34 +48,34 @@ def prorag(
 
 
 ENDS, SCORES = "judged_ends", "judged_scores"
-"""Facts of a step that the measure `judged_segments` writes."""
+"""Step info that the scorer `judged_segments` writes."""
 KEPT, BROKEN = 1.0, -2.0
-"""What the form of a response adds to the scores of its segments, where that is asked for."""
+"""Added to the scores of a well-formed or malformed response's segments, with `step_format="intended"`."""
 
 
 class JudgedCredit(Part, slot="token_credit"):
-    """Add to the credit of tokens how their segment was judged, against all judged tokens of the task's answers.
+    """Add to the advantage of tokens the score of their segment, relative to all judged tokens of the task.
 
         A_t = A + weight * (s_t - mean) / sqrt(variance + eps),   s_t = sigmoid(score of the token's segment)
 
-    Mean and population variance are over the tokens of all answers to the task that may train, so that long segments
-    weigh more; with one token the root is 1, and where all scores are equal nothing is added.
+    Mean and population variance are over the tokens of the task that may train, so long segments weigh more. If all
+    scores are equal, nothing is added.
 
     Source: ProRAG (arXiv:2601.21912), from its release, whose scores are logits of a trained process reward model.
-    **Choices.** The measure `judged_segments` gives the scores, by whatever judge there is. The release also adds +1 or
-    -2 for the form of a step, but gives every step -2, which falls out of the comparison: off, unless
+    **Choices.** The scorer `judged_segments` gives the scores, with any judge. The release also adds +1 or -2 for the
+    format of a step, but every step gets -2, which cancels in the comparison. So this is off, unless
     `step_format="intended"`, which reads the column `well_formed`. `per="segment"` counts every segment once.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, SCORES})
     weight: NotNegative = 0.3
-    """Weight of the judgement; the release's script has 0.3, its argument's default is 0.5."""
+    """Weight of the score; 0.3 in the release's script, and 0.5 as its argument's default."""
     per: Literal["token", "segment"] = "token"
     """What counts once in mean and variance."""
     squashes: bool = True
-    """Whether scores are logits, of which the sigmoid is taken; else they count as they are."""
+    """Whether scores are logits, so that the sigmoid is taken."""
     step_format: Literal["off", "intended"] = "off"
-    """Whether the form of a response adds to the scores of its segments."""
+    """Whether the format of a response adds to the scores of its segments."""
     eps: NotNegative = 1e-8
     """Added to the variance."""
 
@@ -99,7 +99,7 @@ class JudgedCredit(Part, slot="token_credit"):
         return scores
 
     def read_score(self, score: float) -> float:
-        """What a judge's number counts for: its sigmoid, or itself.
+        """The value of a judge's number: its sigmoid, or itself.
 
         >>> JudgedCredit().read_score(0.0)
         0.5
@@ -130,7 +130,9 @@ class JudgedCredit(Part, slot="token_credit"):
 
 
 def _compare(values: FloatArray, task: IntArray, counts: BoolArray, eps: float) -> FloatArray:
-    """How far each value lies from the mean of those of its task that count, in their deviations; equal gives 0."""
+    """Distance of each value from its task's mean, in standard deviations, over the values that count; equal values
+    give 0.
+    """
     distance = np.zeros(len(values))
     for label in np.unique(task):
         own = task == label

@@ -25,14 +25,15 @@ def r2vpo(
     rate: Finite = 0.1,
     old: Literal["learner", "engine"] = "learner",
 ) -> Algorithm:
-    """R2VPO (2026, arXiv:2601.03320; its dual step is ours): GRPO held by the variance of its ratios, not by a clip.
+    """R2VPO (2026, arXiv:2601.03320; its dual step is ours): GRPO with a bound on the variance of ratios instead of a
+    clip.
 
     l = -A * rho + m * (rho - 1)^2;   m <- clamp(m * exp(rate * (var / max_variance - 1)), 1e-4, 10), once an update
 
-    Choices: m begins at 0.04, as re-implementations have it; the bound, the rate and the rule of m are ours. Mean over
-    tokens, by token. m is kept from update to update, in checkpoints and in the journal, and is the column
-    `ratio_multiplier`. first = 0 is GRPO's credit without any trust region. `old="engine"` takes ratios against the
-    log-probs recorded at sampling, as the source does to reuse stale samples; attempts of another policy always are.
+    Choices: m begins at 0.04, as in re-implementations; the bound, the rate and the rule of m are ours. Mean over
+    tokens. m is kept from update to update, in checkpoints and in the journal; its column is `ratio_multiplier`. first
+    = 0 is GRPO's advantage without any trust region. `old="engine"` takes ratios against the log-probs recorded at
+    sampling, as the source does to reuse old samples; for rollouts of another policy this is always so.
     """
     penalty = RatioVariance(first=first, max_variance=max_variance, rate=rate)
     return Algorithm(
@@ -42,42 +43,41 @@ def r2vpo(
 
 
 VARIANCE = "ratio_variance"
-"""What the loss reports of it: mean of (rho - 1)^2."""
+"""Reported metric: mean of (rho - 1)^2."""
 
 
 class RatioVariance(Part, slot="penalty"):
-    """Hold ratios near 1 by a square in place of a clip, as firmly as their variance asks for.
+    """Hold ratios near 1 by a square instead of a clip; the multiplier follows the variance of the ratios.
 
         l      = multiplier * (rho - 1)^2,   rho = exp(logp - logp_old)
         var    = mean of (rho - 1)^2 over the tokens of an update
         multiplier <- clamp( multiplier * exp(rate * (var / max_variance - 1)), lowest, highest ),   once an update
 
-    Since ratios have mean 1 under the policy that sampled, the mean of the square is their variance.
+    Ratios have mean 1 under the policy that sampled, so the mean of the square is their variance.
 
-    Source: R2VPO (2026, arXiv:2601.03320): that the weight follows a bound is the paper's. Choices: `rate = 0` holds
-    the multiplier, `first = 0` is no penalty at all and stays so. The variance is over all optimiser steps of an
-    update; one in which nothing trained changes nothing, and tokens of other policies are left out of it. The
-    multiplier follows once an update, where the source's dual step is once an optimiser batch. With a single
-    optimiser step an update all ratios are 1: the variance is 0, and the multiplier decays. Beyond e^20 a ratio has no
-    gradient.
+    Source: R2VPO (2026, arXiv:2601.03320): the weight that follows a bound is the paper's. Choices: `rate = 0` holds
+    the multiplier constant, and `first = 0` is no penalty at all. The variance is over all optimizer steps of an
+    update, without tokens of other policies; an update in which nothing trained changes nothing. The multiplier changes
+    once per update; the source's dual step is once per optimizer batch. With a single optimizer step per update all
+    ratios are 1: the variance is 0, and the multiplier decays. Beyond e^20 a ratio has no gradient.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({OLD_LOGP})
     is_trust_region: ClassVar[bool] = True
     weight: NotNegative = 1.0
-    """Multiplies the multiplier; 0 = no penalty, and nothing is measured."""
+    """Factor of the multiplier; 0 = no penalty, and nothing is measured."""
     first: NotNegative = 0.04
-    """The multiplier that a run begins with."""
+    """The multiplier at the start of a run."""
     max_variance: Positive = 0.01
     """The variance above which the multiplier grows."""
     rate: NotNegative = 0.1
-    """How fast it follows."""
+    """How fast the multiplier changes."""
     lowest: Positive = 1e-4
     """The smallest multiplier."""
     highest: Positive = 10.0
     """The largest multiplier."""
     column: Annotated[str, Field(min_length=1)] = "ratio_multiplier"
-    """What the step table calls the multiplier; two such parts that differ need two names."""
+    """Column of the multiplier in the step table; two such parts that differ need two names."""
 
     @model_validator(mode="after")
     def _has_room(self) -> RatioVariance:
@@ -103,7 +103,7 @@ class RatioVariance(Part, slot="penalty"):
 
 
 class Multiplier(NumberState):
-    """The weight of the penalty, which follows the variance of ratios."""
+    """The multiplier, which follows the variance of ratios."""
 
     def __init__(self, part: RatioVariance) -> None:
         super().__init__(part.column, part.first, key="multiplier")

@@ -54,18 +54,18 @@ def r3(
     p: PositiveShare = 0.2,
     best: PositiveFloat = 0.5,
 ) -> Algorithm:
-    """R^3 (2026, arXiv:2601.19620): groups without spread recall past attempts, reflect on failures, or are ranked.
+    """R^3 (2026, arXiv:2601.19620): zero-variance groups replay past rollouts, reflect on failures, or are ranked.
 
     A_i = (R_i - mean(G + G_past)) / (alpha * std(G + G_past) + 1e-6), alpha = 1 where nothing was recalled
 
-    Choices: the paper gives no values, and no code is public: k, alpha, tau, p and best are ours. So is the ratio to
-    the log-prob that a recalled token was sampled with; the paper stores none, and by its letter the ratio begins at 1
+    Choices: the paper gives no values, and no code is public: k, alpha, tau, p and best are ours. Ours too is the ratio
+    to the log-prob that a replayed token was sampled with. The paper stores none, so by its text the ratio begins at 1
     (`replay.ratio = "recomputed"`). alpha acts on every member of a mixed group. A failed answer that ended by itself
-    earns the mean of the ranked ones: at 0, as the paper has it, being cut off pays, and our runs learnt to be cut off.
-    `best` bounds nothing by itself, for in a group without success the deviation cancels it (the scale
-    `fixed_unless_solved` does not). Each of the three can be switched off; without them, or with nothing to recall, it
-    is GRPO with the population deviation. The paper's reward for brevity is the reward `brevity` in `rewards`. Clip
-    0.2, each answer counts the same, KL 0.001 as k3.
+    gets the mean of the ranked ones. With 0, as in the paper, being cut off is rewarded, and our runs learned to be cut
+    off. `best` alone bounds nothing, because in a group without success the standard deviation cancels it (not with the
+    scale `fixed_unless_solved`). Each of the three can be switched off; without them, or with nothing to replay, it is
+    GRPO with the population standard deviation. The paper's reward for brevity is the reward `brevity` in `rewards`.
+    Clip 0.2, each answer counts the same, KL 0.001 as k3.
     """
     credit = Relative(
         by=ByTask(),
@@ -86,11 +86,11 @@ def r3(
 def r3_grpo_ablation(
     *, with_replay: bool = False, with_reflection: bool = False, with_ranking: bool = False
 ) -> Algorithm:
-    """R^3, taken apart (2026, arXiv:2601.19620): the same base with each of the three mechanisms off until named.
+    """R^3, taken apart (2026, arXiv:2601.19620): the same base, with each of the three mechanisms off by default.
 
     A_i = (R_i - mean(R)) / (std(R) + eps) with all three off
 
-    Choices: as for R^3. One switch on shows what that mechanism alone does.
+    Choices: as for R^3. One switch on shows the effect of that mechanism alone.
     """
     return r3(with_replay=with_replay, with_reflection=with_reflection, with_ranking=with_ranking)
 
@@ -107,16 +107,17 @@ def r3_hgpo(
     tau: NonNegativeFloat = 0.25,
     best: PositiveFloat = 0.5,
 ) -> Algorithm:
-    """R^3 joined with HGPO (ours, after arXiv:2601.19620 and arXiv:2602.22817): steps recall others of like history.
+    """R^3 joined with HGPO (ours, after arXiv:2601.19620 and arXiv:2602.22817): steps replay others with the same
+    history.
 
     A = sum_d w_d A_d / sum_d w_d,   A_d over own and recalled steps with equal (s_{t-d}, ..., s_t),   w_d = d + 1
 
-    Choices: none of this is in either paper. Replay looks for contexts in which a step has nobody to differ from, and
-    recalls the past attempts that fill most of them; reflection shows a failed attempt as what was seen and done, for
-    at most two tasks an update; ranking, off by default since it slowed our runs down, takes all failed attempts, by
-    the mean entropies of their steps. Groups with recalled steps are divided by alpha times their deviation. A
-    malformed response costs nothing: divided by the deviation of a group without success, the penalty would be all that
-    is learnt. With all three off it is HGPO without that penalty.
+    Choices: none of this is in either paper. Replay looks for contexts in which all steps have the same return, and
+    takes the past rollouts that fill most of them. Reflection shows a failed rollout as observations and actions, for
+    at most two tasks per update. Ranking is off by default because it slowed our runs down; it ranks all failed
+    rollouts by the mean entropies of their steps. Groups with replayed steps are divided by alpha times their standard
+    deviation. A malformed response has no penalty: divided by the standard deviation of a group without success, only
+    the penalty would be learned. With all three off it is HGPO without that penalty.
     """
     mixed = Deviation(ddof=0, factor=alpha) if with_replay else None
     weights = [float(d + 1) for d in range(depth + 1)]
@@ -130,7 +131,7 @@ def r3_hgpo(
     )
 
 
-# Ranking rewards: attempts that all failed are ranked by the pattern of their entropies.
+# Ranking rewards: rollouts that all failed are ranked by the pattern of their entropies.
 #
 
 TOLERANCE = 1e-9
@@ -138,44 +139,45 @@ TOLERANCE = 1e-9
 
 
 class EntropyRanking(Part, slot="shaper"):
-    """Pay failed attempts by rank: exploratory at a few points, sure of themselves elsewhere, comes first.
+    """Reward failed rollouts by rank: first are those with high entropy at a few points and low entropy elsewhere.
 
         peak = mean of the top share p of an attempt's entropies,   overall = mean of all of them
         i beats j  iff  peak_i > peak_j and overall_i < overall_j;   S_i = how many i beats
         reward at rank k of N, by S from above: best * (1 - k / (N - 1));   equal S share the mean of their ranks
 
     Source: R^3 (2026, arXiv:2601.19620), structural entropy ranking reward; its algorithm ranks responses that were cut
-    off (`who="truncated"`), while its abstract also speaks of failed ones. Choices, where the paper is silent: p 0.2;
-    best 0.5; N counts the ranked; one ranked attempt alone earns 0, for nothing was compared. A group in which some
-    attempt succeeded is left as it is. One departure: attempts that failed without being cut off earn the mean of the
-    ranked ones, and nobody anything where the ranks tell nobody apart (`finished="mean"`); at 0, which is the paper's
-    letter (`finished="zero"`), being cut off pays by itself. For attempts of many steps `who="failed"` ranks all of
-    them (ours), by their tokens' entropies or by their steps' means (`per`). The entropies are those of the policy that
-    sampled, when it sampled. How strong the ranking is `best` does not say: divided by the group's own deviation it
-    cancels, and counts only beside a recalled success, or under the scale `fixed_unless_solved`.
+    off (`who="truncated"`), while its abstract also speaks of failed ones. Choices, where the paper says nothing: p
+    0.2; best 0.5; N counts the ranked ones; a single ranked rollout gets 0. A group with a success stays as it is. One
+    difference: rollouts that failed without being cut off get the mean of the ranked ones, and if all ranks are equal,
+    all get 0 (`finished="mean"`). With 0, as in the paper's text (`finished="zero"`), being cut off itself is rewarded.
+    For rollouts of many steps `who="failed"` ranks all of them (ours), by their tokens' entropies or by their steps'
+    means (`per`). The entropies are those reported at sampling. `best` does not set the strength of the ranking:
+    division by the group's own standard deviation cancels it, except beside a replayed success or with the scale
+    `fixed_unless_solved`.
     """
 
     needs_entropy: ClassVar[bool] = True
     p: PositiveShare = 0.2
-    """Share of the entropies that make up the peak; at least one."""
+    """Fraction of the entropies in the peak; at least one."""
     best: Positive = 0.5
-    """What the first rank is paid; keep it below what a right answer earns."""
+    """Reward of the first rank; keep it below the reward of a right answer."""
     who: Literal["truncated", "failed"] = "truncated"
-    """Who is ranked in a group without success: the attempts that a limit cut off, or all."""
+    """Which rollouts of a group without success are ranked: those that a limit cut off, or all."""
     finished: Literal["mean", "zero"] = "mean"
-    """What a failed attempt earns that is not ranked: the mean of the ranked ones, so that being cut off is worth
-    nothing by itself, or 0, as in the paper."""
+    """Reward of a failed rollout that is not ranked: the mean of the ranked ones, so being cut off gives no advantage,
+    or 0, as in the paper.
+    """
     per: Literal["token", "step"] = "token"
-    """What an entropy stands for: a token, or the mean over a step."""
+    """The unit of an entropy: a token, or the mean over a step."""
     solved_at: float = 0.5
-    """Score from which on an attempt counts as right."""
+    """The smallest score of a right rollout."""
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
-        # On the last step, like an outcome: discounting carries it back.
+        # On the last step, like a final score: discounting carries it back.
         return [pay_last(trajectory, amount) for trajectory, amount in zip(group, self._pay(group), strict=True)]
 
     def _pay(self, group: Sequence[Trajectory]) -> list[float]:
-        """What each attempt is paid; nothing where some attempt succeeded, or where the ranks tell nobody apart."""
+        """The reward of each rollout; 0 if some rollout succeeded, or if all ranks are equal."""
         if any(score_of(trajectory) >= self.solved_at for trajectory in group):
             return [0.0] * len(group)
         ranked = [
@@ -188,7 +190,7 @@ class EntropyRanking(Part, slot="shaper"):
         peaks, overall = np.array([p for p, _ in patterns]), np.array([o for _, o in patterns])
         rewards = compute_ranking_rewards(peaks, overall, best=self.best)
         if self.finished == "mean" and len(set(rewards.tolist())) < 2:
-            return [0.0] * len(group)  # all would earn the same, which discounting would turn into a prize for haste
+            return [0.0] * len(group)  # equal rewards, which discounting would turn into a reward for speed
         amounts = [float(rewards.mean()) if self.finished == "mean" else 0.0] * len(group)
         for i, reward in zip(ranked, rewards.tolist(), strict=True):
             amounts[i] = reward
@@ -202,7 +204,7 @@ class EntropyRanking(Part, slot="shaper"):
 
 
 def compute_ranking_rewards(peak: FloatArray, overall: FloatArray, *, best: float) -> FloatArray:
-    """What each of N attempts is paid by the order of dominance (N)."""
+    """The rewards of N rollouts by the order of dominance (N)."""
     if len(peak) < 2:
         return np.zeros(len(peak))
     beats = (peak[:, None] > peak[None, :] + TOLERANCE) & (overall[:, None] < overall[None, :] - TOLERANCE)
@@ -221,36 +223,37 @@ def _measure_pattern(entropies: Sequence[float], p: float) -> tuple[float, float
     return float(values[-top:].mean()), float(values.mean())
 
 
-# Replay by task: a group whose attempts all failed recalls a success, one whose attempts all succeeded a failure.
+# Replay by task: an all-failed group replays a success, an all-solved group a failure.
 
 
 class CrossContextReplay(Part, slot="replay"):
-    """Restore the spread of a group from the task's own past.
+    """Give a zero-variance group a difference again from the task's own past.
 
         all wrong: G + k past successes;   all right: G + k past failures;   otherwise: G
 
-    Source: R^3 (2026, arXiv:2601.19620), cross-context replay. Choices, where the paper is silent: k is a quarter of
-    the group; the newest update comes first, and within it the draw is even; only the newest `ring` attempts at a task
-    are looked at; right and wrong go by what the environment says, or by the return, never by a reward that also pays
-    for brevity. The paper stores no log-probs, so that by its letter a past attempt is measured against the policy of
-    the present (`ratio="recomputed"`): its ratio begins at 1, and successes are imitated, failures unlearnt, at full
-    force. Ours is the ratio to the policy that sampled it (`ratio="stored"`), under which what has become unlikely
-    teaches little; and an attempt that the policy has moved too far away from is left out (`max_log_ratio`).
+    Source: R^3 (2026, arXiv:2601.19620), cross-context replay. Choices, where the paper says nothing: k is a quarter of
+    the group. The newest update comes first, and within it the draw is uniform; only the newest `ring` rollouts of a
+    task are candidates. Right and wrong are decided by the environment's score, or by the return, never by a reward for
+    brevity. The paper stores no log-probs. By its text a past rollout is measured against the current policy
+    (`ratio="recomputed"`): its ratio begins at 1, and successes are imitated, failures unlearned, with full strength.
+    Ours is the ratio to the policy that sampled it (`ratio="stored"`), so rollouts that became unlikely have little
+    effect. A rollout from which the policy has moved too far away is left out (`max_log_ratio`).
     """
 
     k: NonNegativeInt = 0
-    """Past attempts a group; 0 = one for every four of its own, at least one."""
+    """Past rollouts per group; 0 = one for every four of its own, at least one."""
     ring: Count = 64
-    """Newest attempts at a task that are looked at."""
+    """Newest rollouts of a task that are candidates."""
     max_age: Count | None = None
-    """Versions of the weights that a past attempt may lie back; None = any number."""
+    """Largest staleness of a past rollout, in policy versions; None = any."""
     max_log_ratio: PositiveFloat | None = 1.0
-    """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+    """How far the policy may have moved from a past rollout, in nats per token; None = any distance."""
     ratio: MeasuredAgainst = "stored"
-    """What the ratio of a recalled token is taken against: the log-prob it was `stored` with when it was sampled, or
-    the one `recomputed` by the policy that samples now, so that it begins at 1."""
+    """What the ratio of a replayed token is taken against: the log-prob `stored` when it was sampled, or the one
+    `recomputed` by the current policy, so that it begins at 1.
+    """
     solved_at: float = 0.5
-    """Score from which on an attempt counts as right."""
+    """The smallest score of a right rollout."""
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
@@ -275,40 +278,40 @@ class CrossContextReplay(Part, slot="replay"):
         return [RecalledAttempt(past=other[i], task=task, why=why, ratio=self.ratio) for i in newest_first[:wanted]]
 
 
-# Replay by history: steps that stand alone, or among equals, recall past attempts that came the same way.
+# Replay by history: steps without a difference in their group replay past rollouts with the same history.
 
 Context = tuple[int, ...]
 """A state and the states before it, oldest first."""
 
 
 class HistoryKeyedReplay(Part, slot="replay"):
-    """Recall the past attempts that give most steps of a group somebody to be compared with.
+    """Replay the past rollouts that give most steps of a group something to be compared with.
 
-    A step's context at depth d is its state and the d states before it. A context lacks a comparison where all steps of
-    the group that stood in it earned the same from there on; one alone is the simplest case. A past attempt at the same
-    task fills it where it went through the same context and earned something else. Attempts are recalled one by one,
-    each time the one that fills the contexts of most steps, deeper contexts counting more (weight d + 1), until none
-    fills any.
+    A step's context at depth d is its state and the d states before it. A context lacks a comparison if all steps of
+    the group in it have the same return from there on; a single step is the simplest case. A past rollout of the same
+    task fills the context if it has the same context with another return. Rollouts are replayed one by one, each time
+    the one that fills the contexts of most steps, deeper contexts with more weight (d + 1), until none fills any.
 
-    Source: ours; it joins replay (R^3, arXiv:2601.19620) with the contexts of HGPO (arXiv:2602.22817). Whole attempts
-    are recalled, so that their returns and histories are what they were.
+    Source: ours; it joins replay (R^3, arXiv:2601.19620) with the contexts of HGPO (arXiv:2602.22817). Whole rollouts
+    are replayed, so their returns and histories do not change.
     """
 
     depth: NonNegativeInt = 2
-    """How many earlier states a context may hold."""
+    """Number of earlier states in a context, at most."""
     max_attempts: Count = 2
-    """How many past attempts a group may recall."""
+    """Past rollouts per group, at most."""
     gamma: Share = 0.95
-    """Discount of what is earned later, as in the credit."""
+    """Discount of later rewards, as in the estimator."""
     ring: Count = 64
-    """Newest attempts at a task that are looked at."""
+    """Newest rollouts of a task that are candidates."""
     max_age: Count | None = None
-    """Versions of the weights that a past attempt may lie back; None = any number."""
+    """Largest staleness of a past rollout, in policy versions; None = any."""
     max_log_ratio: PositiveFloat | None = 1.0
-    """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+    """How far the policy may have moved from a past rollout, in nats per token; None = any distance."""
     ratio: MeasuredAgainst = "stored"
-    """What the ratio of a recalled token is taken against: the log-prob it was `stored` with when it was sampled, or
-    the one `recomputed` by the policy that samples now, so that it begins at 1."""
+    """What the ratio of a replayed token is taken against: the log-prob `stored` when it was sampled, or the one
+    `recomputed` by the current policy, so that it begins at 1.
+    """
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
@@ -328,7 +331,7 @@ class HistoryKeyedReplay(Part, slot="replay"):
         past = past_attempts.recent(task, max_attempts=self.ring, since=since) if lacking else []
         recalled: list[RecalledAttempt] = []
         while past and len(recalled) < self.max_attempts:
-            # The contexts in which each attempt of the past would differ from those of the present.
+            # The contexts in which each past rollout would differ from the current ones.
             filled = [
                 {
                     context
@@ -349,14 +352,14 @@ class HistoryKeyedReplay(Part, slot="replay"):
         return recalled
 
     def _list_contexts(self, states: IntArray, rewards: FloatArray) -> Iterator[tuple[Context, float]]:
-        """Each context of an attempt at each depth, with what it earned from there on."""
+        """Each context of a rollout at each depth, with its return from there on."""
         gains = [*accumulate(reversed(rewards.tolist()), lambda after, reward: reward + self.gamma * after)][::-1]
         for depth in range(self.depth + 1):
             for step, context in find_histories(states, depth):
                 yield context, gains[step]
 
 
-# Reflection: a task that keeps failing is attempted again with a failed attempt in the prompt.
+# Reflection: a task that keeps failing is sampled again with a failed rollout in the prompt.
 
 PROMPTS = ("answer", "attempt", "terse")
 """The prompts that come with groupwise: files of `methods/reflection_prompts`."""
@@ -371,35 +374,36 @@ PromptText = Annotated[
 
 
 class Reflection(Part, slot="guidance"):
-    """Attempt tasks of little success once more, with a failed attempt in the prompt and a request to do better.
+    """Sample tasks with little success once more, with a failed rollout in the prompt and a request to do better.
 
         mean(past scores of the task) < tau  ->  a further group, whose prompt holds a failed attempt at the task
 
-    Source: R^3 (2026, arXiv:2601.19620), in-context self-reflection. Choices, where the paper is silent: tau 0.25; the
-    failed attempt is drawn evenly from the newest `ring`; the guidance stands at the head of the prompt, before the
-    first observation, so that no memory forgets it; of a long attempt the beginning and the end are shown. The further
-    group is compared within itself and trains with the guidance in its prompt; it never counts for the task's record.
-    `to_unguided_prompt` (ours) also lets its successes join the task's own group, as if they had been sampled without
-    guidance; their ratio is taken against the policy that had it.
+    Source: R^3 (2026, arXiv:2601.19620), in-context self-reflection. Choices, where the paper says nothing: tau 0.25.
+    The failed rollout is drawn uniformly from the newest `ring`. The hint is at the head of the prompt, before the
+    first observation, so no history window drops it. Of a long rollout the beginning and the end are shown. The further
+    group is compared within itself and trains with the hint in its prompt; it never counts in the task's record.
+    `to_unguided_prompt` (ours) also lets its successes join the task's own group, as if sampled without the hint; their
+    ratio is taken against the policy with the hint.
     """
 
     tau: NonNegativeFloat = 0.25
-    """Mean past score below which a task gets guidance."""
+    """Mean past score below which a task gets a hint."""
     prompt: PromptText = "answer"
-    """What is said: `answer` (a single response), `attempt` (steps), `terse`, or the path of a file with `$attempt`;
-    its text takes the path's place, so that a run keeps what it said, whatever becomes of the file."""
+    """The text: `answer` (a single response), `attempt` (steps), `terse`, or the path of a file with `$attempt`. The
+    text of the file replaces its path, so the run keeps it.
+    """
     to_unguided_prompt: bool = False
-    """Whether successes with guidance also train without it, in the group of the task itself."""
+    """Whether successes with a hint also train without it, in the group of the task itself."""
     max_tasks: NonNegativeInt = 0
-    """Most tasks of an update that get guidance, those of lowest success first; 0 = all that fall below tau."""
+    """Most tasks of an update that get a hint, those of lowest success first; 0 = all below tau."""
     ring: Count = 64
-    """Newest attempts at a task that are looked at."""
+    """Newest rollouts of a task that are candidates."""
     first_words: NonNegativeInt = 512
-    """Words of the attempt that are shown from its beginning, where it is too long."""
+    """Words shown from the beginning of a rollout that is too long."""
     last_words: NonNegativeInt = 1024
-    """Words of the attempt that are shown from its end, where it is too long."""
+    """Words shown from the end of a rollout that is too long."""
     solved_at: float = 0.5
-    """Score from which on an attempt counts as right."""
+    """The smallest score of a right rollout."""
 
     @field_validator("prompt")
     @classmethod
@@ -440,7 +444,7 @@ class Reflection(Part, slot="guidance"):
         return chosen
 
     def text(self, past: Trajectory, say: Callable[[Sequence[int]], str]) -> str:
-        """What the prompt says of a failed attempt: what was answered, or what was seen and done at each step."""
+        """What the prompt shows of a failed rollout: the response, or the observation and action of each step."""
         if len(past.steps) == 1:
             attempt = say(past.steps[0].response_ids)
         else:
@@ -448,7 +452,7 @@ class Reflection(Part, slot="guidance"):
         return Template(self._prompt_text).substitute(attempt=self._cut(attempt)).strip()
 
     def joins_unguided_group(self, trajectory: Trajectory) -> bool:
-        """Whether a guided attempt also trains without guidance: a success, where that is asked for."""
+        """Whether a rollout with a hint also trains without it: a success, if the setting asks for it."""
         return self.to_unguided_prompt and score_of(trajectory) >= self.solved_at
 
     @property

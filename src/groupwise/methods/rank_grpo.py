@@ -41,8 +41,8 @@ def rank_grpo(
 
     A_k = (r_k - mean(r_k)) / (std(r_k) + 1e-4),   w_k = exp(mean over tokens of item k of logp - logp_old), clipped
 
-    Choices: those of the parts `item_tokens` and `rank_credit`; the credit of steps is GRPO's, for reports and for what
-    is said around the list. Clip 0.06 below and 0.08 above, mean over tokens, KL 0.001 as k3, as released. The release
+    Choices: those of the parts `item_tokens` and `rank_credit`; the advantages of steps are GRPO's, for reports and for
+    text around the list. Clip 0.06 below and 0.08 above, mean over tokens, KL 0.001 as k3, as released. The release
     begins from a model that imitated lists; so do runs with a warm start.
     """
     return Algorithm(
@@ -59,34 +59,34 @@ def rank_grpo(
 
 
 class RankCredit(Part, slot="token_credit"):
-    """Give the tokens of an item what it earned at its rank, compared with that rank in the other attempts at the task.
+    """Give the tokens of an item the reward of its rank, compared with that rank in the other rollouts of the task.
 
         A_k = (r_k - mean(r_k)) / (std(r_k) + eps)
         exp_inf     r_k = relevance_k
         log_decay   r_k = sum over j >= k of relevance_j / log2(j + 1)
 
-    Tokens of an item are a span, so that a loss can give each item one ratio; items beyond the last rank are one span
-    together. It reads the facts `item_relevance` and `list_length`, and what the measure `item_tokens` writes.
+    The tokens of an item are a span, so a loss can give each item one ratio; items beyond the last rank are one span
+    together. It reads the step info `item_relevance` and `list_length`, and what the scorer `item_tokens` writes.
 
-    Source: Rank-GRPO (release yaochenzhu/Rank-GRPO). **Choices.** Sample deviation; a rank that a list does not fill
-    earned 0 and is compared; equal at a rank gives exactly 0, and so does a task with one attempt. The end token after
-    too many items counts as beyond the last rank, as released, and is otherwise a span of its own, where the release
-    has it in the ratio of the last item. What is said around the list has the credit of its step, and one ratio.
-    Attempts are one answer.
+    Source: Rank-GRPO (release yaochenzhu/Rank-GRPO). **Choices.** Sample standard deviation. A rank that a list does
+    not fill has reward 0 and is compared. Equal rewards at a rank give exactly 0, and so does a task with one rollout.
+    The end token after too many items counts as beyond the last rank, as released. Otherwise it is a span of its own;
+    in the release it is in the ratio of the last item. Text around the list has the advantage of its step, and one
+    ratio. Rollouts have one step.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"item_tokens", "end_token", "list_length", "item_relevance"})
     gives_spans: ClassVar[bool] = True
     reward: Literal["exp_inf", "log_decay"] = "exp_inf"
-    """What a rank earned: its item's own relevance, or the discounted gain from it on."""
+    """The reward of a rank: its item's own relevance, or the discounted gain from it on."""
     eps: NotNegative = 1e-4
-    """Added to the deviation."""
+    """Added to the standard deviation."""
     overflow: Finite = -0.1
-    """Credit of tokens beyond the last rank."""
+    """Advantage of tokens beyond the last rank."""
     exact_end: Finite = 0.1
-    """Credit of ending after just as many items as asked for."""
+    """Advantage of ending after exactly as many items as asked for."""
     early_end: Finite = -0.1
-    """Credit of ending after fewer."""
+    """Advantage of ending after fewer."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         items = read_items(table, tokens)
@@ -98,7 +98,7 @@ class RankCredit(Part, slot="token_credit"):
         return TokenCredit(values=made, trains=trains, trace=self, span=items.span)
 
     def pay_ranks(self, relevance: list[float], num: int) -> list[float]:
-        """What each of `num` ranks earned, given the relevance of a list's items.
+        """The reward of each of `num` ranks, given the relevance of a list's items.
 
         >>> [round(paid, 6) for paid in RankCredit(reward="log_decay").pay_ranks([1, 0, 1], 3)]
         [1.5, 0.5, 0.5]
@@ -110,7 +110,7 @@ class RankCredit(Part, slot="token_credit"):
         return [math.fsum(gains[rank:]) for rank in range(num)]
 
     def _compare(self, table: StepTable, earned: list[list[float]]) -> list[FloatArray]:
-        """The credit of each rank of each step (S lists of N)."""
+        """The advantage of each rank of each step (S lists of N)."""
         values = np.array([paid for ranks in earned for paid in ranks], dtype=np.float64)
         rank = np.array([rank for ranks in earned for rank in range(len(ranks))], dtype=np.int64)
         lengths = np.array([len(ranks) for ranks in earned], dtype=np.int64)
@@ -143,7 +143,7 @@ class RankCredit(Part, slot="token_credit"):
         return Derivation(value=value, formula=words)
 
 
-# Items of ranked lists, as facts of the environment and of the measure `item_tokens` say them.
+# Items of ranked lists, from the step info of the environment and of the scorer `item_tokens`.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -164,7 +164,7 @@ class RankedItems:
 
 
 def read_items(table: StepTable, tokens: TokenTable) -> RankedItems:
-    """The lists that the columns of a table say; what does not fit is an error that names the step."""
+    """The lists in the columns of a table; columns that do not fit are an error that names the step."""
     columns = [table.column(name).tolist() for name in ("list_length", "item_relevance", "item_tokens", "end_token")]
     num_tokens = np.bincount(tokens.step, minlength=len(table)).tolist()
     span = np.empty(len(tokens), dtype=np.int64)
@@ -193,7 +193,7 @@ def read_items(table: StepTable, tokens: TokenTable) -> RankedItems:
 
 
 def _check_step(table: StepTable, step: int, length: Any, relevance: Any, places: Any, end: Any, num: int) -> None:
-    """Refuse facts that are not those of a list whose items lie one after the other among the step's tokens."""
+    """Raise an error unless the step info describes a list whose items follow one another among the step's tokens."""
     is_list = isinstance(relevance, list | tuple) and all(is_finite(degree) for degree in relevance)
     if not is_count(length) or length < 1 or not is_list:
         raise RecordError(
@@ -222,16 +222,16 @@ SPANS = "item_spans"
 
 
 class ItemTokens(Part, slot="measure"):
-    """Find the tokens of each item of a list, for any tokenizer; no model is asked.
+    """Find the tokens of each item of a list, for any tokenizer; no model is used.
 
-    It reads the fact `item_spans` of the environment (where each item begins and ends in the action, in characters) and
-    writes the facts `item_tokens` (where it begins and ends among the sampled tokens) and `end_token` (the place of the
-    token that ends the response; None where it was cut off). The token credit `rank_credit` reads them.
+    It reads the step info `item_spans` of the environment (where each item begins and ends in the action, in
+    characters). It writes `item_tokens` (where it begins and ends among the sampled tokens) and `end_token` (the place
+    of the token that ends the response; None if it was cut off). The token credit `rank_credit` reads them.
 
-    Source: ours; Rank-GRPO's release (yaochenzhu/Rank-GRPO) cuts at tokens that hold a new line. **Choices.** Text is
-    compared without white space, which tokenizers take liberties with. A token belongs to the item in which it begins,
-    one of white space alone to the item that it ends. An item that was forced on the policy, or that a token of another
-    item says too, has no token. An action that does not stand in its response (a number that chooses one) is refused.
+    Source: ours; Rank-GRPO's release (yaochenzhu/Rank-GRPO) cuts at tokens that contain a new line. **Choices.** Text
+    is compared without white space, which differs between tokenizers. A token belongs to the item in which it begins; a
+    token of white space alone belongs to the item that it ends. An item that was forced, or that lies within a token of
+    another item, has no token. An action that is not in its response (a number that chooses one) is an error.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -265,7 +265,7 @@ def _measure_step(trajectory: Trajectory, step: Step, tools: Tools) -> dict[str,
             f"{where}: its action does not stand in its response, so that no token can be said to be of an item; use "
             "an action_rule that takes the action out of the response"
         )
-    # A token without a character of its own belongs where the one before it does.
+    # A token without its own character belongs to the item of the token before it.
     keys = [before if after > before else max(before - 1, first) for before, after in pairwise(starts)]
     placed: list[list[int]] = []
     for begin, end in spans:
@@ -281,7 +281,7 @@ def _count_before(ids: Sequence[int], tools: Tools) -> list[int]:
     pieces = [_strip_spaces(piece) for piece in tools.pieces(ids)]
     if "".join(pieces) == _strip_spaces(tools.text(ids)):
         return [0, *accumulate(len(piece) for piece in pieces)]
-    # Tokens that are no whole characters: what they say shows together with their neighbours only.
+    # Some tokens are parts of characters: their text shows only together with their neighbours.
     lengths = (len(_strip_spaces(tools.text(ids[:num]))) for num in range(len(ids) + 1))
     return list(accumulate(lengths, max))
 

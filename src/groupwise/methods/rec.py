@@ -81,13 +81,14 @@ def opmd(
 
 @recipe
 def asymre(*, shift: Finite = 0.1) -> Algorithm:
-    """AsymRE (2025, as in arXiv:2509.24203): REINFORCE with a baseline below the mean, so that praise outweighs blame.
+    """AsymRE (2025, as in arXiv:2509.24203): REINFORCE with a baseline below the mean; positive advantages outweigh
+    negative.
 
     A_i = R_i - (mean(R) - shift);   l = -A * logp;   loss = sum_t l_t / tokens
 
-    Choices: attempts that all did equally well, well or badly, get the shift: a pull towards what was sampled, so keep
-    it small. A task with one attempt gets 0; Trinity's code gives it R, a baseline of 0 without the shift. shift = 0 is
-    REINFORCE.
+    Choices: rollouts that all did equally well, or equally badly, get the shift: a pull towards what was sampled, so
+    keep it small. A task with one rollout gets 0; Trinity's code gives it R, a baseline of 0 without the shift. shift =
+    0 is REINFORCE.
     """
     return Algorithm(
         advantage=Relative(by=ByTask(), of=EpisodeReturn(), baseline=ShiftedMean(shift=shift), scale=NoScale()),
@@ -97,12 +98,12 @@ def asymre(*, shift: Finite = 0.1) -> Algorithm:
 
 @recipe
 def red_weight(*, temperature: Finite = 1.0) -> Algorithm:
-    """RED-Weight (2025, arXiv:2509.24203): REINFORCE whose praise is weighed up and whose blame is weighed down.
+    """RED-Weight (2025, arXiv:2509.24203): REINFORCE with larger positive and smaller negative advantages.
 
     A_i = d_i * exp(d_i / temperature),   d_i = R_i - mean(R);   l = -A * logp;   loss = sum_t l_t / tokens
 
-    Choices: d / temperature is clamped to +-20, so that no credit is infinite. For `temperature` towards infinity it is
-    REINFORCE. RED-Drop, which leaves random failures out, is an admission and not here.
+    Choices: d / temperature is clamped to +-20, so that no advantage is infinite. For `temperature` towards infinity it
+    is REINFORCE. RED-Drop, which leaves random failures out, is a rollout filter and not here.
     """
     return Algorithm(
         advantage=ExponentiallyWeighted(of=dr_grpo().advantage, temperature=temperature),
@@ -110,12 +111,12 @@ def red_weight(*, temperature: Finite = 1.0) -> Algorithm:
     )
 
 
-# REINFORCE that leaves tokens out by their ratio: the surrogates of the REC family, whose ratios carry no gradient.
+# REINFORCE that leaves tokens out by their ratio: the surrogates of the REC family, whose ratios have no gradient.
 #
 
 
 class Reinforce(Part, slot="surrogate"):
-    """The policy gradient as it is, whoever sampled the token: no ratio, no trust region.
+    """The plain policy gradient, whatever policy sampled the token: no ratio, no trust region.
 
         l = -A * logp
 
@@ -154,9 +155,9 @@ class Rec(Part, slot="surrogate"):
     high: NonNegativeFloat = 0.2
     """How far above 1 a ratio may go."""
     far_low: NonNegativeFloat = 0.6
-    """`ring`: from how far below 1 on a praised token is kept again."""
+    """`ring`: from how far below 1 on a token with a positive advantage is kept again."""
     far_high: NonNegativeFloat = 2.0
-    """`ring`: from how far above 1 on a blamed token is kept again."""
+    """`ring`: from how far above 1 on a token with a negative advantage is kept again."""
 
     @model_validator(mode="after")
     def _has_a_gap(self) -> Rec:
@@ -181,20 +182,20 @@ class Rec(Part, slot="surrogate"):
 
 
 LARGEST_EXPONENT = 20.0
-"""Credit over temperature is clamped to this, as log-ratios are, so that no credit is infinite."""
+"""Advantage over temperature is clamped to this, as log-ratios are, so that no advantage is infinite."""
 
 
 class ExponentiallyWeighted(Part, slot="estimator"):
-    """Praise counts more the larger it is, blame less: A * exp(A / temperature).
+    """Larger positive advantages, smaller negative ones: A * exp(A / temperature).
 
-    Source: RED-Weight (2025, arXiv:2509.24203) and its code in Trinity-RFT, temperature 1. Credit of 0 stays 0, no sign
-    changes. The exponential is of the credit as it is, so a temperature fits one scale of rewards.
+    Source: RED-Weight (2025, arXiv:2509.24203) and its code in Trinity-RFT, temperature 1. An advantage of 0 stays 0,
+    and no sign changes. The exponent is the advantage itself, so a temperature fits one scale of rewards.
     """
 
     of: EstimatorPart
-    """The credit that is weighed."""
+    """The advantages that are weighted."""
     temperature: Positive = 1.0
-    """The credit that is weighed by e."""
+    """The advantage whose weight is e."""
 
     def __call__(self, table: StepTable) -> Credit:
         inner = self.of(table).trace

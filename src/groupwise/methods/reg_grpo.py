@@ -29,18 +29,19 @@ from groupwise.parts.part import Finite, NotNegative, Part
 
 @recipe
 def reg_grpo(*, floor: Finite = 0.5, kl: Finite = 0.04) -> Algorithm:
-    """Reg-GRPO (DeepVideo-R1, Park et al. 2025, arXiv:2506.07464, from notes on it): fit log-ratios to the credit.
+    """Reg-GRPO (DeepVideo-R1, Park et al. 2025, arXiv:2506.07464, from notes on it): fit log-ratios to the advantages.
 
     loss = mean_i (A_i - P_i)^2 + kl * k3;   P_i = (R_i - mean(R)) / max(std(R), floor),   R_i = log pi / pi_old
 
-    Choices: the floor of the deviation, which is 0 at the first step, and the weight of the KL are ours; R is summed
-    over all steps of an attempt. Groups without credit are left out. The source's hints for hard prompts are not here.
+    Choices: ours are the weight of the KL and the floor of the standard deviation, which is 0 at the first step. R is
+    summed over all steps of a rollout. Groups without an advantage are left out. The source's hints for hard prompts
+    are not here.
     """
     return Algorithm(advantage=grpo().advantage, loss=Regression(floor=floor, penalties=(Kl(weight=kl),)))
 
 
 class Regression(Part, slot="loss"):
-    """Fit each attempt's log-ratio, in units of its group's, to its credit: no clip, no minimum.
+    """Fit each rollout's log-ratio, in units of its group's, to its advantage: no clip, no minimum.
 
         P_i  = (R_i - mean(R)) / max(sg(std(R)), floor),   R_i = sum over tokens of logp - logp_old,   over the group
         loss = mean_i (A_i - P_i)^2 + sum_k weight_k * mean over tokens of penalty_k
@@ -48,17 +49,17 @@ class Regression(Part, slot="loss"):
     The first pass finds the log-ratios of the group; with m_i = P_i - A_i the slope by R_i is 2 (m_i - mean(m)) /
     (attempts * divisor). Subtracting the mean cancels the partition function.
 
-    Source: Reg-GRPO of DeepVideo-R1 (Park et al. 2025, arXiv:2506.07464). Choices: no gradient runs through the
-    deviation (of a sample); an attempt's A is the mean over its tokens; a group in which no attempt has credit adds 0
-    and counts, since its log-ratios would only be pulled together.
+    Source: Reg-GRPO of DeepVideo-R1 (Park et al. 2025, arXiv:2506.07464). Choices: the (sample) standard deviation has
+    no gradient. A rollout's A is the mean over its tokens. A group without an advantage adds 0 and counts, because its
+    log-ratios would only be pulled together.
     """
 
     floor: NotNegative = 0.5
-    """The smallest deviation that log-ratios are divided by, in nats."""
+    """The smallest standard deviation that log-ratios are divided by, in nats."""
     length: Literal["sum", "mean"] = "sum"
-    """Whether a log-ratio is summed over an attempt's tokens or averaged."""
+    """Whether a log-ratio is summed over a rollout's tokens or averaged."""
     penalties: tuple[PenaltyPart, ...] = ()
-    """What is added to the loss, mean over tokens."""
+    """Terms that are added to the loss, mean over tokens."""
     unit: ClassVar[Unit] = "sample"
 
     @property
@@ -82,14 +83,14 @@ class Regression(Part, slot="loss"):
         for penalty in self._list_active():
             loss = loss + penalty.weight * penalty(columns).sum() / max(totals.tokens, 1)
             if isinstance(penalty, MeasuringPenalty):
-                own = columns  # what is reported is about tokens of the policy that learns
+                own = columns  # metrics are about tokens of the current policy
                 if columns.off_policy is not None:
                     own = replace(columns, mask=~columns.off_policy).select_trained()
                 metrics |= tally_tokens(penalty.measure(own), columns.logp)
         return LossResult(loss=loss, metrics=metrics)
 
     def _fit(self, summary: TrajectorySums, totals: Totals) -> tuple[Tensor, Tensor]:
-        """The mean squared error over the attempts, and its slope by the sum of each one's log-ratios (R)."""
+        """The mean squared error over the rollouts, and its slope by the sum of each one's log-ratios (R)."""
         change_R = summary.sums["change"] if self.length == "sum" else summary.mean("change")
         credit_R, is_there_R = summary.mean("credit"), summary.tokens > 0
         value, slope_R = change_R.new_zeros(()), change_R.new_zeros(len(change_R))

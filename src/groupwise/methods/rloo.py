@@ -12,14 +12,15 @@ from groupwise.parts.part import Finite
 
 @recipe
 def rloo(*, average: Average = "attempt", alone: Alone = "zero", kl_in_reward: Finite = 0.0) -> Algorithm:
-    """RLOO (Ahmadian et al. 2024, arXiv:2402.14740): an attempt against the mean of the *other* attempts at its task.
+    """RLOO (Ahmadian et al. 2024, arXiv:2402.14740): a rollout is compared with the mean of the *other* rollouts of its
+    task.
 
     A_i = R_i - mean_{j != i}(R_j) = n / (n - 1) * (R_i - mean(R));   ratio of an answer = product over its tokens
 
-    Choices: a task with one attempt gets 0. The answer is that of a step; its ratio is clipped at 0.2, as in TRL. TRL
-    takes 0.03 times the KL to the reference off the reward; `kl_in_reward=0.03` does that (the measure
-    `reference_score` and the shaper `reference_kl`, one forward pass more), and the default leaves it out. The penalty
-    `kl` of the loss with `estimator = "k2"` has the gradient of the same KL.
+    Choices: a task with one rollout gets 0. The answer is that of a step; its ratio is clipped at 0.2, as in TRL. TRL
+    subtracts 0.03 times the KL to the reference from the reward. `kl_in_reward=0.03` does that (the scorer
+    `reference_score` and the shaper `reference_kl`, one more forward pass); the default leaves it out. The penalty `kl`
+    of the loss with `estimator = "k2"` has the gradient of the same KL.
     """
     return Algorithm(
         advantage=Relative(

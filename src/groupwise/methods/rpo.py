@@ -23,7 +23,7 @@ def rpo(*, beta: Finite = 0.01, eta: Finite = 0.005, pairs: Pairs = "best_agains
 
 
 class Rpo(Dpo, slot="loss"):
-    """DPO that also imitates the winners, so that it cannot win by making both less likely.
+    """DPO that also imitates the winners, so the loss cannot fall by making both less likely.
 
         loss = DPO(beta) + eta * sum_p weight_p * -(mean logp of the winner) / sum_p weight_p
 
@@ -32,7 +32,7 @@ class Rpo(Dpo, slot="loss"):
     """
 
     beta: Positive = 0.01
-    """How steeply a pair is told apart."""
+    """Scale of the difference within a pair."""
     eta: NotNegative = 0.005
     """How much of the imitation is added; 0 = DPO."""
 

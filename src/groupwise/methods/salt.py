@@ -28,12 +28,12 @@ def salt(
     count: Literal["attempt", "step"] = "attempt",
     base: Literal["grpo", "rloo"] = "grpo",
 ) -> Algorithm:
-    """SALT (2025, arXiv:2510.20022): steps that several attempts share get their mean credit, others keep their own.
+    """SALT (2025, arXiv:2510.20022): steps that several rollouts share get their mean advantage, others keep their own.
 
     A_{i,t} = mean of A_j over the attempts j through edge e_{i,t}, where two or more pass it, else A_i
 
     Choices (the paper's merge rule was not found, so these are ours): an edge is the last `history` + 1 states, the
-    action and the next state; each attempt counts once. Reads the column `action`. Loss as for the base.
+    action and the next state; each rollout counts once. Reads the column `action`. Loss as for the base.
     """
     credit = grpo() if base == "grpo" else rloo()
     return Algorithm(
@@ -43,18 +43,18 @@ def salt(
 
 
 class Merged(Part, slot="estimator"):
-    """Give the steps of a group their mean credit, where at least two attempts meet in it; others keep their own.
+    """Give the steps of a group their mean advantage if it has at least two rollouts; others keep their own.
 
-    Source: SALT, arXiv:2510.20022. Choice: an attempt that passes several times counts once (`count="attempt"`), with
-    its mean over the passes, or each pass counts (`count="step"`).
+    Source: SALT, arXiv:2510.20022. Choice: a rollout with several steps in the group counts once, with its mean over
+    them (`count="attempt"`), or once per step (`count="step"`).
     """
 
     of: EstimatorPart
-    """The credit that is shared."""
+    """The advantages that are averaged."""
     by: GrouperPart
-    """Which steps share it."""
+    """Which steps are averaged."""
     count: Literal["attempt", "step"] = "attempt"
-    """Who counts in the mean."""
+    """What counts once in the mean."""
 
     def __call__(self, table: StepTable) -> Credit:
         inner, label = self.of(table).trace, table.ask_once(self.by)
@@ -75,25 +75,25 @@ class Merged(Part, slot="estimator"):
 
 
 BOUNDARY = 0
-"""Code of what lies before an attempt's first step and after its last."""
+"""Code before a rollout's first step and after its last."""
 
 
 class ByEdge(Part, slot="grouper"):
-    """Group steps that share the last states, the action and the state that followed (SALT's merged edges).
+    """Group steps with equal last states, action and next state (SALT's merged edges).
 
         e = (norm(s_{t-h}), ..., norm(s_t), norm(a_t), norm(s_{t+1}))
 
-    norm() lower-cases text and collapses its white space. Before the first step and after the last stands a boundary.
+    norm() lower-cases text and collapses its white space. Before the first step and after the last is a boundary.
 
     Source: SALT, arXiv:2510.20022, which leaves the merge key open. Choices: h = 1; the next state is part of the key,
-    so that equal texts with different effects stay apart; a None state or action, or a missing row inside the window,
-    leaves the step unmerged.
+    so equal actions with different effects stay separate. If a state or action is None, or a row inside the window is
+    missing, the step stays unmerged.
     """
 
     history: NonNegativeInt = 1
     """How many earlier states must be equal too."""
     next_state: bool = True
-    """Whether the state that followed must be equal; without it, credit is shared over an action's random outcomes."""
+    """Whether the next state must be equal; without it, the random outcomes of an action are merged."""
 
     def __call__(self, table: StepTable) -> IntArray:
         state = _code_normal_keys(table.state_keys, table.state)
@@ -119,7 +119,7 @@ def _normalise(key: object) -> object:
 
 
 def _find_next_state(table: StepTable, state: IntArray) -> IntArray:
-    """State after the step (S): from `next_state` where given, else the next row's; a boundary after the last row."""
+    """State after the step (S): from `next_state` if given, else the next row's; a boundary after the last row."""
     follows = np.append(table.has_step_before(1)[1:], False)
     after = np.where(follows, np.roll(state, -1), NOT_COMPARABLE)
     is_last = np.append(table.attempt[1:] != table.attempt[:-1], True)[: len(table)]

@@ -15,7 +15,8 @@ from groupwise.parts.part import Finite, Part
 
 @recipe
 def sapo(*, tau_positive: Finite = 1.0, tau_negative: Finite = 1.05) -> Algorithm:
-    """SAPO (2025, arXiv:2511.20347): GRPO with a soft gate, which lets go of a token gradually, instead of a clip.
+    """SAPO (2025, arXiv:2511.20347): GRPO with a soft gate, which reduces a token's gradient gradually, instead of a
+    clip.
 
     l = -A * (4 / tau) * sigmoid(tau * (rho - 1)),   tau = tau_positive where A > 0, else tau_negative
 
@@ -28,21 +29,21 @@ def sapo(*, tau_positive: Finite = 1.0, tau_negative: Finite = 1.05) -> Algorith
 
 
 class Sapo(Part, slot="surrogate"):
-    """A soft gate in place of the clip: a token's pull fades smoothly as its ratio leaves 1.
+    """A soft gate instead of the clip: a token's gradient fades smoothly as its ratio leaves 1.
 
         l = -A * (4 / tau) * sigmoid(tau * (rho - 1)),   tau = tau_positive where A > 0, else tau_negative
 
-    Source: SAPO (2025, arXiv:2511.20347); TRL and verl agree. Its slope in rho is sech^2(tau (rho - 1) / 2): 1 at
-    rho = 1, where the gradient is the policy gradient. Weighing logp by the gate itself, as one release does, would
-    double it. A = 0 gives 0.
+    Source: SAPO (2025, arXiv:2511.20347); TRL and verl agree. Its slope in rho is sech^2(tau (rho - 1) / 2): 1 at rho =
+    1, where the gradient is the policy gradient. One release weighs logp by the gate itself, which would double it. A =
+    0 gives 0.
     """
 
     scales_with_credit: ClassVar[bool] = True
     is_trust_region: ClassVar[bool] = True
     tau_positive: PositiveFloat = 1.0
-    """How fast the pull of praised tokens fades."""
+    """How fast the gradient of tokens with a positive advantage fades."""
     tau_negative: PositiveFloat = 1.05
-    """How fast the pull of blamed tokens fades."""
+    """How fast the gradient of tokens with a negative advantage fades."""
 
     def __call__(self, ratio_T: Tensor, columns: TokenColumns) -> TokenLoss:
         A_T = columns.advantage

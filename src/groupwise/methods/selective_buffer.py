@@ -1,4 +1,4 @@
-"""A buffer of attempts that had much to teach, for updates in which too little does."""
+"""A buffer of past rollouts with large advantages, for updates with little learning signal."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ Dialogue = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]
 
 
 class SelectiveBuffer(Part, slot="replay"):
-    """Fill up an update with past attempts, drawn in proportion to the size of the credit they had.
+    """Fill an update with past rollouts, drawn in proportion to the size of their advantage.
 
         p_i = |A_i| / sum_j |A_j|   over the attempts of the last `max_age` versions with |A| > 1e-6
 
     Source: the selective sample buffer of Skywork R1V2 (2025, arXiv:2504.16656), which gives neither sizes nor rates.
-    Choices: as many are recalled as lie idle, up to `share` of the update's. Idle are the attempts of groups whose
-    scores are all equal, not those whose credit is 0: who joins is asked before credit is given, so under methods that
-    find a difference within such groups (HGPO, or any under a length penalty) it fills up although credit is there. A
-    past attempt keeps the credit it had and takes part in no comparison; it trains whatever the filters say; it is
-    measured against the log-probs it was sampled with. Of attempts at one task with the same prompts and answers, one
-    is recalled; copies show once they are drawn, so that an answer given often is drawn more readily.
+    Choices: one rollout is replayed for each rollout of a zero-variance group (equal scores), up to `share` of the
+    update's rollouts. This is decided before advantages are computed. So methods with advantages in such groups (HGPO,
+    or any with a length penalty) get replayed rollouts too. A past rollout keeps its advantage and takes part in no
+    comparison; it trains whatever the filters say; its ratio is taken against the log-probs it was sampled with. Of
+    rollouts of one task with the same prompts and responses, one is replayed. Copies show only when they are drawn, so
+    a frequent response is drawn more often.
     """
 
     keeps_credit: ClassVar[bool] = True
     share: PositiveShare = 0.25
-    """How many attempts may be recalled, as a share of the update's own."""
+    """Largest fraction of the update's own rollouts that is replayed."""
     max_age: Count = 4
-    """Versions of the weights that a past attempt may lie back."""
+    """Largest staleness of a past rollout, in policy versions."""
     size: Count = 4096
-    """Newest attempts that are looked at."""
+    """Newest rollouts that are candidates."""
     max_log_ratio: PositiveFloat | None = 1.0
-    """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+    """How far the policy may have moved from a past rollout, in nats per token; None = any distance."""
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
     ) -> list[RecalledAttempt]:
         idle = sum(len(group) for group in groups if len({score_of(trajectory) for trajectory in group}) == 1)
         num_wanted = min(idle, int(self.share * sum(len(group) for group in groups)))
-        # Attempts of update n were sampled by version n - 1.
+        # Rollouts of update n were sampled by version n - 1.
         past = [
             attempt
             for attempt in past_attempts.newest(max_attempts=self.size, after=version - self.max_age)
@@ -62,7 +62,7 @@ class SelectiveBuffer(Part, slot="replay"):
 
 
 def _draw_distinct(past: Sequence[PastAttempt], past_attempts: PastAttempts, num_wanted: int, draw: Draw) -> list[int]:
-    """Which of the past attempts are drawn; a copy of one that was drawn gives way to another draw."""
+    """Positions of the drawn rollouts; a copy of a drawn one is replaced by another draw."""
     weight = np.array([attempt.credit for attempt in past])
     drawn: dict[Dialogue, int] = {}
     for number in itertools.count():

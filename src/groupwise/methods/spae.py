@@ -38,12 +38,14 @@ from groupwise.system.errors import RecordError
 def spae(
     *, alpha: Share = 0.5, xi: Finite = 0.5, saturated_above: Finite = 0.9, stub: str = "answer", probes: Count = 5
 ) -> Algorithm:
-    """SPAE (2026, arXiv:2601.03823, from notes): lines that made the answer known count more, those after it less.
+    """SPAE (2026, arXiv:2601.03823, from notes): lines that made the answer known get more advantage, later lines get
+    less.
 
     Phi = 1.5 Acc Conf + 0.5 Acc - Conf,   A_k = A * f(lines since known) + xi * g(change of Phi), z-scored
 
-    Choices: those of the parts `answer_potential` and `potential_credit`. A is the return less the group's mean. Probes
-    of at most ten tokens at temperature 0.6 after each line. Clip 0.2 and 0.28, mean over tokens, no KL, as DAPO.
+    Choices: those of the parts `answer_potential` and `potential_credit`. A is the return minus the group's mean.
+    Probes of at most ten tokens at temperature 0.6 after each line. Clip 0.2 and 0.28, mean over tokens, no KL, as
+    DAPO.
     """
     part = PotentialCredit(alpha=alpha, xi=xi, saturated_above=saturated_above)
     return Algorithm(
@@ -58,28 +60,29 @@ ENDS, POTENTIALS = "potential_ends", "potentials"
 
 
 class PotentialCredit(Part, slot="token_credit"):
-    """Damp the credit of lines after the answer was known, and add what each line changed in the potential.
+    """Reduce the advantage of lines after the answer was known, and add each line's change in the potential.
 
         d_k = Phi_k - Phi_(k-1),   Phi_0 = 0;   C_k = lines before k with Phi > saturated_above
         A_k = A * (1 - alpha * (1 - exp(-C_k))) + xi * (exp(minmax(d_k)) - mean over all lines of exp(minmax(d)))
 
-    minmax takes the smallest d of the batch to 0 and the largest to 1.
+    minmax maps the smallest d of the batch to 0 and the largest to 1.
 
-    Source: SPAE (arXiv:2601.03823), from notes on the paper; its A is the return less the group's mean. **Choices.**
-    The batch is the lines of the steps that train, by filters; where all d are equal, nothing is added. Damping acts on
-    punishment too, as in the notes, unless `damps_praise_only`. The z-score at the end is `whitened_tokens` around it.
+    Source: SPAE (arXiv:2601.03823), from notes on the paper; its A is the return minus the group's mean. **Choices.**
+    The batch is the lines of the steps that train; if all d are equal, nothing is added. Negative advantages are
+    reduced too, as in the notes, unless `damps_praise_only`. For the z-score at the end, `whitened_tokens` is around
+    it.
     """
 
     mixes_tasks: ClassVar[bool] = True
     reads: ClassVar[frozenset[str]] = frozenset({ENDS, POTENTIALS})
     alpha: Share = 0.5
-    """How much of the credit is taken from lines long after the answer was known."""
+    """Largest fraction by which the advantage of later lines is reduced."""
     xi: NotNegative = 0.5
     """Weight of the change in potential."""
     saturated_above: float = 0.9
-    """Potential above which the answer counts as known."""
+    """Potential above which the answer is known."""
     damps_praise_only: bool = False
-    """Whether the credit of bad answers is left whole."""
+    """Whether negative advantages keep their size."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         lines = read_segments(table, tokens, ends=ENDS, numbers=POTENTIALS, more=0)
@@ -134,38 +137,38 @@ class PotentialCredit(Part, slot="token_credit"):
 
 
 class AnswerPotential(Part, slot="measure"):
-    """Cut answers into lines, and see after each but the last how sure the policy is of an answer and of the right one.
+    """Split responses into lines, and measure after each but the last how sure the policy is of an answer and of the
+    right one.
 
         Conf = mean over probes of exp(-mean token entropy),   Acc = geometric mean of the right answer's probabilities
         Phi = 1.5 Acc Conf + 0.5 Acc - Conf:   sure and right 1, sure and wrong -1, unsure and right 0.5, else 0
 
-    It writes the facts `potential_ends` (sampled tokens up to the end of each line) and `potentials` (Phi after each
-    line; the last line, which says the answer, leaves it as it was, and an answer of one line has 0). The token credit
-    `potential_credit` reads them.
+    It writes the step info `potential_ends` (sampled tokens up to the end of each line) and `potentials` (Phi after
+    each line). The last line holds the answer and keeps the previous Phi; a response of one line has 0. The token
+    credit `potential_credit` reads them.
 
-    Source: SPAE (arXiv:2601.03823), from notes on the paper and its example of a probe. **Choices.** How the right
-    answer's tokens are averaged differs between its descriptions; the geometric mean is ours, at the run's temperature.
-    The right answer is the fact `gold` of the step, as the environment tells it. Lines end as for `forced_answers`.
-    Attempts are one answer.
+    Source: SPAE (arXiv:2601.03823), from notes on the paper and its example of a probe. **Choices.** Descriptions
+    differ in how the right answer's tokens are averaged; the geometric mean is ours, at the run's temperature. The
+    right answer is the step info `gold` of the environment. Lines end as for `forced_answers`. Rollouts have one step.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"generate", "score"})
     needs_entropy: ClassVar[bool] = True
     writes: ClassVar[frozenset[str]] = frozenset({"potential_ends", "potentials"})
     stub: str = "answer"
-    """What makes the policy answer; it is put after the lines so far."""
+    """Text after the lines so far that makes the policy answer."""
     gold: str = "gold_answer"
-    """The fact that holds the right answer, as text."""
+    """The step info with the right answer, as text."""
     separators: Separators = ("\n\n", ";")
     """What a line ends with."""
     min_tokens: Count = 1
-    """Tokens that a line has at least."""
+    """Fewest tokens of a line."""
     max_lines: Count = 16
-    """Lines that an answer has at most."""
+    """Most lines of a response."""
     probes: Count = 5
-    """Answers that are sampled after each line."""
+    """Probes after each line."""
     probe_tokens: Count = 10
-    """Tokens of a probe at most."""
+    """Most tokens of a probe."""
     temperature: PositiveFloat = 0.6
     """Temperature of the probes."""
 

@@ -27,13 +27,13 @@ from groupwise.rollout.measures import Tools, cut_after_uncertain, play_on, sort
 def spo_chain(
     *, max_probability: Share = 0.9, uncertain_tokens: Count = 5, continuations: Count = 9, whiten: bool = True
 ) -> Algorithm:
-    """SPO-chain (2025, arXiv:2505.23564): a segment of an answer has what it changed in the value of the answer so far.
+    """SPO-chain (2025, arXiv:2505.23564): the advantage of a segment is its change in the value of the answer so far.
 
     A_k = V_k - V_(k-1),   V = mean return of `continuations` from there;   at the end the return itself
 
     Choices: those of the parts `segment_values` and `segment_credit`. The value of the empty answer is the mean of the
-    other attempts at the task, so that with one segment and `whiten=False` the credit is that of `rloo`, to the bit.
-    Only tokens less likely than `max_probability` train. Whitened over the batch, as released. Clip 0.2, no KL.
+    other rollouts of the task. So with one segment and `whiten=False` the advantage is that of `rloo`, bit-exact. Only
+    tokens less likely than `max_probability` train. Whitened over the batch, as released. Clip 0.2, no KL.
     """
     part = SegmentCredit(max_probability=max_probability)
     return Algorithm(
@@ -49,16 +49,16 @@ def spo_chain(
 
 
 class SegmentCredit(Part, slot="token_credit"):
-    """Give the tokens of a segment what the segment changed in the value of the answer; sure tokens do not train.
+    """Give the tokens of a segment its change in the value of the answer; sure tokens do not train.
 
         A_1 = V_1 - (R - A),   A_k = V_k - V_(k-1),   A_last = R - V_(last-1);   they add up to A, the step's credit
 
-    R is what the estimator compared. V_k is the value where segment k ends, which the measure `segment_values` writes
-    down. A segment's token trains where its probability was below `max_probability`.
+    R is the signal of the estimator. V_k is the value at the end of segment k, which the scorer `segment_values`
+    writes. A token trains if its probability was below `max_probability`.
 
-    Source: SPO-chain (arXiv:2505.23564). **Choices.** The value of the empty answer is the estimator's baseline, R - A:
-    the other attempts at the task are continuations of it. So an answer of one segment has the credit of its step, to
-    the bit, and the estimator is `relative` and must not divide by a scale. Whitening, as in the release, is
+    Source: SPO-chain (arXiv:2505.23564). **Choices.** The value of the empty answer is the estimator's baseline, R - A,
+    because the other rollouts of the task continue from it. So an answer of one segment has the advantage of its step,
+    bit-exact. The estimator is `relative` and must not divide by a scale. For the release's whitening, put
     `whitened_tokens` around it.
     """
 
@@ -110,28 +110,28 @@ def _list_changes(earned: float, credit: float, values: tuple[float, ...]) -> li
 
 
 class SegmentValues(Part, slot="measure"):
-    """Cut answers into segments after every so many uncertain tokens, and play on from where each segment ends.
+    """Split responses into segments after every few uncertain tokens, and continue from the end of each segment.
 
         V(prefix) = mean return of `continuations` attempts that begin with the prefix
 
-    It writes the facts `segment_ends` (sampled tokens up to the end of each segment) and `segment_values` (V where a
-    segment ends, but for the last, whose end is the answer's own outcome). The token credit `segment_credit` reads
-    them, and `token_gae` does.
+    It writes the step info `segment_ends` (sampled tokens up to the end of each segment) and `segment_values` (V at the
+    end of each segment but the last, which ends with the answer's own return). The token credits `segment_credit` and
+    `token_gae` read them.
 
-    Source: SPO-chain (arXiv:2505.23564): a token is uncertain below a probability of 0.9, five of them make a segment,
-    nine continuations a value. **Choices.** The beginning is not played on from: the other attempts at the task are
-    continuations of nothing. Continuations are sampled as attempts are, within the same number of tokens, and paid as
-    they are; none of them trains. Where a fault ended all of them, two segments become one. Attempts are one answer.
+    Source: SPO-chain (arXiv:2505.23564): a token is uncertain below a probability of 0.9, a segment has five of them,
+    and a value has nine continuations. **Choices.** The beginning has no continuations: the other rollouts of the task
+    serve as such. Continuations are sampled and rewarded like rollouts, within the same number of tokens, and do not
+    train. If environment errors ended all of them, two segments become one. Rollouts have one step.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"play"})
     writes: ClassVar[frozenset[str]] = frozenset({"segment_ends", "segment_values"})
     max_probability: PositiveShare = 0.9
-    """Probability below which a token counts as uncertain."""
+    """Probability below which a token is uncertain."""
     uncertain_tokens: Count = 5
     """Uncertain tokens of a segment."""
     continuations: Count = 9
-    """Attempts that go on from each end of a segment."""
+    """Rollouts from each end of a segment."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         attempts = [trajectory for group in groups for trajectory in group]

@@ -26,9 +26,9 @@ def srpo(*, k: Count = 4, best: Finite = 1.0) -> Algorithm:
 
     A_i = (R_i - mean(R)) / (std(R) + 1e-6) + bonus_i;   bonus = what a hit adds to pass@k, see `pass_at_bonus`
 
-    Choices: an attempt is exact where its return reaches `best`. The source's graded reward is the reward `ladder` of a
-    run file, over facts of the environment; its dynamic sampling is the plan `top_up`. Clip 0.2 with a dual bound of
-    10, mean over tokens, KL 0.001. Where no attempt is exact, or too many are, it is GRPO.
+    Choices: a rollout is exact if its return reaches `best`. The source's graded reward is the reward `ladder` of a run
+    file, over step info of the environment; its dynamic sampling is the plan `top_up`. Clip 0.2 with a dual bound of
+    10, mean over tokens, KL 0.001. If no rollout is exact, or too many are, it is GRPO.
     """
     return Algorithm(
         advantage=Sum(terms=(Term(weight=1.0, of=grpo().advantage), Term(weight=1.0, of=PassAtBonus(k=k, best=best)))),
@@ -37,28 +37,28 @@ def srpo(*, k: Count = 4, best: Finite = 1.0) -> Algorithm:
 
 
 class PassAtBonus(Part, slot="estimator"):
-    """Where few of a task's attempts hit exactly, those that did get a bonus, and the others a small charge.
+    """If few of a task's rollouts hit exactly, those get a bonus, and the others a small penalty.
 
         pass  = 1 - C(n - c, k) / C(n, k),   sig = sqrt(pass (1 - pass)),   c of n attempts hit
         hit   = (1 - pass) / (sig + eps)
         miss  = (1 - pass - C(n - c - 1, k - 1) / C(n - 1, k - 1)) / (sig + eps)
 
-    `pass` is the chance that one of k attempts, drawn among the n, hits; each value is what an attempt adds to it over
-    what a random one adds, in units of its deviation.
+    `pass` is the chance that one of k rollouts, drawn among the n, hits. Each value is what a rollout adds to it beyond
+    a random one, in units of its standard deviation.
 
-    Source: SRPO of GREAM (2025, arXiv:2510.20815) and its release, k 4, where it is added to graded credit. Choices:
-    an attempt hits where `of`, mean over its steps, reaches `best`; 0 for all where none, all, or too many hit for k
-    attempts to miss (n - c < k). A task with one attempt gets 0 and is not compared.
+    Source: SRPO of GREAM (2025, arXiv:2510.20815) and its release, k 4, where it is added to a graded advantage.
+    Choices: a rollout hits if `of`, mean over its steps, reaches `best`. All get 0 if none or all hit, or if too many
+    hit for k rollouts to miss (n - c < k). A task with one rollout gets 0 and is not compared.
     """
 
     of: SignalPart = EpisodeReturn()
-    """What says whether an attempt hit."""
+    """The number that says whether a rollout hit."""
     best: Finite = 1.0
     """The value of a hit."""
     k: Count = 4
-    """How many attempts the chance is about."""
+    """Rollouts in the chance `pass`."""
     eps: NonNegativeFloat = 1e-6
-    """Added to the deviation."""
+    """Added to the standard deviation."""
 
     def check_attempts(self, attempts: int) -> None:
         if attempts < self.k:
@@ -79,13 +79,13 @@ class PassAtBonus(Part, slot="estimator"):
         return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
     def _find_hits(self, table: StepTable) -> BoolArray:
-        """Which attempts hit (A). A sum of rewards may miss the best by its last digit."""
+        """Which rollouts hit (A). A sum of rewards may miss the best by its last digit."""
         enough = self.best - 1e-9 * max(1.0, abs(self.best))
         is_hit: BoolArray = table.attempts.mean(table.ask_once(self.of)) >= enough
         return is_hit
 
     def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray:
-        """All that are compared: whole attempts are (S)."""
+        """All steps that are compared: whole rollouts are (S)."""
         return trace.compared
 
     def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:

@@ -24,13 +24,14 @@ from groupwise.parts.slots import GrouperPart, SignalPart
 def step_apo(
     *, beta: Finite = 0.3, alpha: Finite = 1.0, gamma: Share = 1.0, pairs: Pairs = "best_against_worst"
 ) -> Algorithm:
-    """Step-APO (CPL, Wang et al. 2024, arXiv:2409.08642): DPO between steps of one state, by how much they differ.
+    """Step-APO (CPL, Wang et al. 2024, arXiv:2409.08642): DPO between steps of one state, with the value difference as
+    margin.
 
     loss = mean over pairs of -log sigmoid(z),   z = beta * (log-ratio of winner - of loser) - alpha * (Q_w - Q_l)
 
-    Choices: the source has its steps and Q from a tree search; here they are steps of several attempts that came
-    through one state, and Q is what followed, discounted by `gamma`. alpha fits returns of about 1. States that one
-    attempt alone came through have no pair.
+    Choices: in the source, steps and Q come from a tree search. Here they are steps of several rollouts in one state,
+    and Q is the later return, discounted by `gamma`. alpha fits returns of about 1. A state that only one rollout
+    visited has no pair.
     """
     siblings = Siblings(
         by=ByState(), of=ReturnToGo(gamma=gamma), which="all" if pairs == "all" else "best_against_worst"
@@ -39,17 +40,17 @@ def step_apo(
 
 
 class StepApo(Dpo, slot="loss"):
-    """DPO between steps whose margin is how much better the winner's value is.
+    """DPO between steps, with the winner's larger value as margin.
 
         z_p = beta * ( (logp - logp_ref of the winner) - (logp - logp_ref of the loser) ) - alpha * (Q_winner - Q_loser)
 
     Source: Step-APO of CPL (Wang et al. 2024, arXiv:2409.08642, "CPL: Critical plan step learning"), beta 0.3, alpha 1,
-    read in its code. Choices: Q is what the pairing compares (`Pair.gap`); the source has it from a tree search, here
-    it is the return of the attempts that went on from the state. Meant for the pairing `siblings`.
+    read in its code. Choices: Q is what the pairing compares (`Pair.gap`). In the source it comes from a tree search,
+    here it is the return of the rollouts from the state on. Use it with the pairing `siblings`.
     """
 
     beta: Positive = 0.3
-    """How steeply a pair is told apart."""
+    """Scale of the difference within a pair."""
     alpha: NotNegative = 1.0
     """How much of the difference in value is the margin; 0 = DPO."""
 
@@ -58,23 +59,23 @@ class StepApo(Dpo, slot="loss"):
 
 
 class Siblings(Part, slot="pairing"):
-    """Hold steps against each other that were taken in one state, by how well the attempts went on from there.
+    """Pair steps of one state by how well the rollouts continued from there.
 
     Source: CPL (Wang et al. 2024, arXiv:2409.08642) pairs the children of a node of its search tree, all of them or the
-    best and the worst. Choices: a state is one that several attempts came through, so no tree is needed; the value of a
-    step is `of`. CPL pairs a Q above 0 with one below, and scales the Q of solutions by 0.3; here any two values that
-    differ are a pair, unscaled. A pair's gap is the difference of the values. Two steps that took the same action are
-    no pair, where the table knows actions: nothing tells them apart; nor are two steps of one attempt, which came back.
-    Best against worst is the pair of the widest gap among those left, the first of several. Steps that may not train
-    are left out. Each state counts the same by default, however many pairs it has.
+    best and the worst. Choices: a state is one that several rollouts visited, so no tree is needed; the value of a step
+    is `of`. CPL pairs a Q above 0 with one below, and scales the Q of solutions by 0.3; here any two values that differ
+    are a pair, unscaled. A pair's gap is the difference of the values. Two steps with the same action are no pair, if
+    the table has actions; nor are two steps of one rollout. Best against worst is the pair with the largest gap among
+    the others, the first of several. Steps that may not train are left out. Each state counts the same by default,
+    however many pairs it has.
     """
 
     by: GrouperPart
-    """Which steps were taken in one state, such as `by_state`."""
+    """Which steps have one state, such as `by_state`."""
     of: SignalPart
-    """What a step is worth, such as `return_to_go`."""
+    """The value of a step, such as `return_to_go`."""
     which: Literal["best_against_worst", "all"] = "best_against_worst"
-    """One pair a state, or every two steps whose values differ."""
+    """One pair per state, or every two steps whose values differ."""
     counts: Literal["state", "pair"] = "state"
     """What counts the same: every state that has a pair, or every pair."""
 

@@ -15,10 +15,10 @@ def step_grpo(*, eps: Finite = 1e-6) -> Algorithm:
 
     A_t = (r_t - mean(r)) / (std(r) + eps) over the steps with the same state
 
-    Choices: steps are compared by their state, not by their whole prompt as published: where prompts show past steps
-    too, different prompts may meet in a group (with `memory = {kind = "window", steps = 0}` they show none).
-    R1-Router's own rewards (likeness of the sub-question, the right retriever, recall of the answer) are not there;
-    what is compared is what the environment pays each step. Sample deviation. Loss as for GRPO.
+    Choices: steps are compared by their state, not by their whole prompt as published. If prompts show past steps too,
+    a group may hold different prompts (with `memory = {kind = "window", steps = 0}` they show none). R1-Router's own
+    rewards (similarity of the sub-question, the right retriever, recall of the answer) are not included; the
+    environment's reward of each step is compared. Sample standard deviation. Loss as for GRPO.
     """
     return Algorithm(
         advantage=Relative(by=ByState(), of=StepRewardSignal(), scale=Deviation(eps=eps), average="step"),

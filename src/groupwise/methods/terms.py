@@ -1,4 +1,4 @@
-"""Terms that several recipes are made of: a step's return, the credit of whole attempts, and the levels of history."""
+"""Terms that several methods share: a step's return, the advantage of whole rollouts, and the levels of history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from groupwise.losses import AllPairs, BestAgainstWorst
 from groupwise.parts.slots import ScalePart, SignalPart
 
 ScaleName = Literal["std", "none"]
-"""Whether credit is divided by the deviation of its group."""
+"""Whether advantages are divided by the standard deviation of their group."""
 
 
 def make_step_return(*, gamma: float, invalid_penalty: float, refused_penalty: float) -> Penalised | PenalisedRefusals:
@@ -47,7 +47,7 @@ def make_history_terms(
     mixed_scale: ScalePart | None = None,
     peers: Peers = "any",
 ) -> tuple[Term, ...]:
-    """Make a term for each level: steps of equal state and k states before it, weighed by the k-th weight."""
+    """One term per level: steps with equal state and k states before it, at the k-th weight."""
     return tuple(
         Term(
             weight=weight,
@@ -70,14 +70,14 @@ def choose_pairs(pairs: Pairs) -> BestAgainstWorst | AllPairs:
 
 
 def take_kl_off_answers(weight: float) -> dict[str, Any]:
-    """Parts that take the KL of each answer off what it earned, before anybody is compared; none where it weighs 0."""
+    """Parts that subtract the KL of each response from its reward, before the comparison; none if the weight is 0."""
     if not weight:
         return {}
     return {"measures": ("reference_score",), "shapers": ({"kind": "reference_kl", "weight": weight},)}
 
 
 def take_kl_off_tokens(weight: float, *, gamma: float, eps: float) -> dict[str, Any]:
-    """Parts that take the KL off each token, and whiten the returns of tokens; none where it weighs 0."""
+    """Parts that subtract the KL per token, and whiten the returns of tokens; none if the weight is 0."""
     if not weight:
         return {}
     return {

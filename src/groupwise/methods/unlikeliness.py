@@ -1,6 +1,6 @@
-"""The unlikeliness reward: right answers that were unlikely are worth more.
+"""The unlikeliness reward: right answers that were unlikely get a larger return.
 
-Axis: N attempts of a group.
+Axis: N rollouts of a group.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from groupwise.parts.part import Part, Share
 
 
 class Unlikeliness(Part, slot="shaper"):
-    """Scale each positive return down by how likely its attempt was among its group.
+    """Reduce each positive return by how likely its rollout was within its group.
 
         k_i = how many of the group were less likely;   R_i <- R_i * (1 - weight * k_i / N) where R_i > 0
 
     Source: He et al. 2025 (arXiv:2506.02355) and its release, weight 0.25. Choices: likeliness is the mean log-prob of
-    an attempt's tokens, as released; `by="sum"` is the paper's probability of the whole. Equally likely attempts keep
-    their order. A return of 0 or less stays as it is: the source scales right answers, wrong ones are worth 0 there,
-    and scaling a punishment down would favour the likely wrong answer. A group whose attempts all did equally well is
-    left as it is: there it would only reward the unusual. What is taken off goes off each step's reward in proportion.
+    a rollout's tokens, as released; `by="sum"` is the paper's probability of the whole. Equally likely rollouts keep
+    their order. A return of 0 or less stays: the source scales right answers, wrong ones have 0 there, and a smaller
+    penalty would favour the likely wrong answer. A zero-variance group stays as it is, because there it would only
+    reward the unusual. The reduction is distributed over the steps in proportion to their rewards.
     """
 
     needs_entropy: ClassVar[bool] = False
     weight: Share = 0.25
-    """What the likeliest attempt loses of its return."""
+    """Fraction of its return that the most likely rollout loses."""
     by: Literal["mean", "sum"] = "mean"
-    """How an attempt's tokens make up its likeliness."""
+    """How the log-probs of a rollout's tokens are combined."""
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]:
         if len({score_of(trajectory) for trajectory in group}) == 1:

@@ -37,13 +37,13 @@ def verl(
     weight: Finite = 1.0,
     placement: Literal["all", "last"] = "all",
 ) -> Algorithm:
-    """VERL (2025, arXiv:2509.23808, and code; not the trainer verl): a bonus for states that spread or spread faster.
+    """VERL (2025, arXiv:2509.23808, and code; not the trainer verl): a bonus if hidden states spread more, or faster.
 
     A' = A + min([Phi]_+, |A| / kappa),   Phi = beta * tanh(u_rank) + (1 - beta) * tanh(u_velocity),   A of GRPO
     beta = sigmoid(gain * u_acceleration),   u = (value - M) / |M|, M a moving average over updates
 
-    Choices: those of the parts `effective_rank` and `rank_bonus`: the bonus is on all tokens, where the release puts it
-    on the last, and the first update has none. Clip 0.2, mean over tokens, KL 0.001 and entropy bonus 0.001 as in the
+    Choices: those of the parts `effective_rank` and `rank_bonus`. The bonus is on all tokens (the release puts it on
+    the last), and the first update has none. Clip 0.2, mean over tokens, KL 0.001 and entropy bonus 0.001 as in the
     released script; its groups have 4 answers. `stride` is for answers of hundreds of tokens: a short one needs less.
     """
     return Algorithm(
@@ -59,11 +59,11 @@ def verl(
 
 
 RANKS = ("effective_rank", "rank_velocity", "rank_acceleration")
-"""Facts of a step that the measure `effective_rank` writes."""
+"""Step info that the scorer `effective_rank` writes."""
 LEVELS = ("average_effective_rank", "average_rank_velocity", "average_rank_acceleration")
 """Columns of the step table: the moving average of each."""
 UNKNOWN = -1.0
-"""The average rank before the first update is over; a rank is never negative."""
+"""The average rank before the first update is finished; a rank is never negative."""
 
 
 class RankLevels:
@@ -103,18 +103,18 @@ EPS = 1e-8
 
 
 class RankBonus(Part, slot="token_credit"):
-    """Add to an answer's credit where its effective rank, or the rank's velocity, lies above a moving average.
+    """Increase an answer's advantage if its effective rank, or the rank's velocity, is above a moving average.
 
         A' = A + min(max(Phi, 0), |A| / kappa),   Phi = weight * (beta * tanh(u_rank) + (1 - beta) * tanh(u_velocity))
         beta = sigmoid(gain * u_acceleration),   u = (value - M) / (|M| + 1e-8), held within +-max_deviation
 
-    So credit never changes its sign, and credit of 0 stays 0. M is a moving average over updates of each measure's mean
-    over the update's steps: M <- (1 - new_share) * M + new_share * mean. The measure `effective_rank` writes the three.
+    So an advantage never changes its sign, and 0 stays 0. M is a moving average over updates of each number's mean over
+    the update's steps: M <- (1 - new_share) * M + new_share * mean. The scorer `effective_rank` writes the three
+    numbers.
 
     Source: VERL (arXiv:2509.23808), from its release, whose script appears to switch it off. **Choices.** M begins with
-    the first update's mean, where the release begins with 0 and saturates; before it is known, and in a table that has
-    no memory, there is no bonus. `weight` is fixed; the release can let it fall with performance. M counts unguided
-    steps that were measured.
+    the first update's mean; the release begins with 0 and saturates. Before M is known there is no bonus. `weight` is
+    fixed; the release can let it fall with performance. M counts measured steps without a hint.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset(RANKS)
@@ -123,11 +123,11 @@ class RankBonus(Part, slot="token_credit"):
     gain: Finite = 2.0
     """How sharply the acceleration decides between rank and velocity."""
     kappa: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
-    """The bonus is at most the credit's size over this."""
+    """The bonus is at most the size of the advantage over this."""
     new_share: PositiveShare = 0.3
-    """Share of an update's mean in the moving average."""
+    """Weight of an update's mean in the moving average."""
     max_deviation: Positive = 5.0
-    """Largest relative deviation from the moving average."""
+    """Largest relative distance from the moving average."""
     placement: Literal["all", "last"] = "all"
     """Which tokens of an answer get the bonus."""
 
@@ -174,7 +174,7 @@ class RankBonus(Part, slot="token_credit"):
 
 
 class EffectiveRank(Part, slot="measure"):
-    """Write down the effective rank of each response's hidden states, how fast it grew, and how that changed.
+    """Write the effective rank of each response's hidden states, how fast it grew, and how that changed.
 
         effective_rank    = exp(entropy of s / sum(s)),   s the singular values of the states less their mean
         rank_velocity     = mean over j >= 2 of delta_j,   delta_j = m_j - mean(m_1 .. m_(j-1))
@@ -184,10 +184,10 @@ class EffectiveRank(Part, slot="measure"):
     The token credit `rank_bonus` reads all three.
 
     Source: VERL (arXiv:2509.23808) and its release; effective rank after Roy and Vetterli (EUSIPCO 2007). **Choices.**
-    The states are those of the last layer, after its norm, as the head reads them. Fewer than two tokens, or states
-    that are all equal, have rank 0. With fewer prefixes than the means need, velocity and acceleration are 0: up to
-    2 * stride tokens both, up to 3 * stride the acceleration. Every step is a response. It takes a decomposition for
-    every prefix, on the CPU, whose time grows with the cube of the tokens: seconds for 1,000; a larger stride is less.
+    The states are those of the last layer, after its norm, as the head reads them. Fewer than two tokens, or equal
+    states, have rank 0. With too few prefixes, velocity and acceleration are 0: up to 2 * stride tokens both, up to 3 *
+    stride the acceleration. Every step is a response. Each prefix needs a decomposition on the CPU. Its time grows with
+    the cube of the tokens: seconds for 1,000. A larger stride takes less time.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
@@ -204,7 +204,7 @@ class EffectiveRank(Part, slot="measure"):
 
 
 def compute_effective_rank(states: FloatArray) -> float:
-    """The effective rank of states (n, d): between 1 and the rank of what is left without their mean, or 0.
+    """The effective rank of states (n, d): between 1 and the rank of the centred states, or 0.
 
     >>> round(compute_effective_rank(np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])), 6)
     1.928623
@@ -225,8 +225,8 @@ def compute_effective_rank(states: FloatArray) -> float:
 def rank_prefixes(states: FloatArray, ends: Sequence[int]) -> list[float]:
     """The effective ranks of the first tokens up to each end, then that of all.
 
-    A response of fewer tokens than its states are wide is turned into as few columns first, which keeps every singular
-    value of every prefix: the first t tokens then lie in the first t columns.
+    If a response has fewer tokens than its states are wide, it is first rotated into as many columns. This keeps every
+    singular value of every prefix: the first t tokens are then in the first t columns.
     """
     if not len(states):
         return [0.0]

@@ -19,13 +19,14 @@ from groupwise.parts.slots import SignalPart
 
 @recipe
 def w_dpo(*, beta: Finite = 0.1, reference: bool = True, verdict: str = "accepted") -> Algorithm:
-    """W-DPO (StepORLM, 2025, from notes on the paper): DPO whose pairs weigh as much as their judges tell them apart.
+    """W-DPO (StepORLM, 2025, from notes on the paper): DPO with pairs weighted by the difference of their judged
+    scores.
 
     loss = mean over pairs of -w * log sigmoid(z);   w = 1 where outcomes differ, else |difference of step scores|
 
-    Choices: the notes print z without a reference (`reference=False`); we have it, as DPO does. A step's verdict is a
-    column from 0 to 1: by default whether the environment accepted its action, which is a rule in the place of the
-    source's generative reward model; a judge's measure gives others. Every two attempts at a task are a pair.
+    Choices: the notes print z without a reference (`reference=False`); we use one, as DPO does. The verdict of a step
+    is a column from 0 to 1. By default it says whether the environment accepted the action, a rule instead of the
+    source's generative reward model; a judge's scorer gives others. Every two rollouts of a task are a pair.
     """
     return Algorithm(
         advantage=grpo().advantage,
@@ -35,19 +36,19 @@ def w_dpo(*, beta: Finite = 0.1, reference: bool = True, verdict: str = "accepte
 
 
 class ByVerdict(Part, slot="pairing"):
-    """Every two attempts at a task, the better one by its outcome, or among equal outcomes by its steps.
+    """Every two rollouts of a task, ordered by their final scores, or if these are equal by their steps.
 
         weight = 1 where the outcomes differ, else |score_winner - score_loser|,   score = mean verdict of the steps
 
     Source: W-DPO of StepORLM (2025), which asks a solver for the outcome and a generative reward model for the steps.
-    Choices: a verdict should lie in [0, 1], and a step beyond is an error. Two attempts that both judges find equal are
-    no pair. Attempts of which no step may train are left out.
+    Choices: a verdict outside [0, 1] is an error. Two rollouts that are equal by both are no pair. Rollouts without a
+    step that may train are left out.
     """
 
     outcome: SignalPart
-    """What says how an attempt ended, such as `episode_return`."""
+    """The final score of a rollout, such as `episode_return`."""
     verdict: SignalPart
-    """What says how good a step was, from 0 to 1."""
+    """How good a step was, from 0 to 1."""
 
     def __call__(self, table: StepTable) -> list[Pair]:
         outcome_A = table.attempts.mean(table.ask_once(self.outcome)).tolist()

@@ -36,7 +36,7 @@ def check_nothing_begun(folder: Path) -> None:
         ("def reward(): return 1.0", f"takes (); {SIGNATURES}"),
         ("def reward(prompt, response): return 1.0", f"takes (prompt, response); {SIGNATURES}"),
         ("def reward(*, trajectory): return 1.0", f"takes (*, trajectory); {SIGNATURES}"),
-        ("async def reward(trajectory): return 1.0", f"is awaited or yields, and takes (trajectory); {SIGNATURES}"),
+        ("async def reward(trajectory): return 1.0", f"is async or a generator, and takes (trajectory); {SIGNATURES}"),
     ],
 )
 def test_a_function_with_the_wrong_signature(function: str, said: str, groupwise: Run, tmp_path: Path) -> None:

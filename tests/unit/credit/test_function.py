@@ -84,8 +84,8 @@ SIGNATURES = "give it (trajectory), (trajectory, responses) or TRL's (completion
         ("take_nothing", f"takes (); {SIGNATURES}"),
         ("take_two", f"takes (first: 'Trajectory', second: 'Trajectory'); {SIGNATURES}"),
         ("take_by_name", f"takes (*, trajectory: 'Trajectory'); {SIGNATURES}"),
-        ("wait", f"is awaited or yields, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
-        ("yield_numbers", f"is awaited or yields, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
+        ("wait", f"is async or a generator, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
+        ("yield_numbers", f"is async or a generator, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
         ("NOT_A_FUNCTION", "is no function; name one"),
         ("missing", "has no attribute 'missing'; check that the package is installed"),
     ],
@@ -103,7 +103,7 @@ def test_a_function_that_cannot_be_called_is_refused_when_the_run_file_is_read(n
         ("", "mine.py:score", "the file has no 'score'; name a function of it"),
         ("raise SystemExit('away')", "mine.py:score", "raised SystemExit: away; mend the file"),
         ("", "yours.py:score", "/yours.py'; paths are relative to the run file"),
-        ("", "score", "'score' names no function; write file.py:name or package.module:name"),
+        ("", "score", "'score' is not the place of a function; write file.py:name or package.module:name"),
     ],
 )
 def test_a_file_that_has_no_such_function_is_a_sentence(
@@ -125,7 +125,7 @@ NO_NUMBER = "return a number, or a list of one for each step"
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("fail", f"task 't', attempt 3: reward '{HERE}:fail' raised KeyError: 'price' ({FAILS}); mend the function"),
+        ("fail", f"task 't', attempt 3: reward '{HERE}:fail' raised KeyError: 'price' ({FAILS}); fix the function"),
         ("say_words", f"task 't', attempt 3: reward '{HERE}:say_words' returned a str; {NO_NUMBER}"),
         (
             "say_word_in_list",
@@ -145,7 +145,7 @@ NO_NUMBER = "return a number, or a list of one for each step"
         ),
         (
             "forget_batch",
-            f"task 't', attempt 3: reward '{HERE}:forget_batch' was handed a batch of 1 completion and returned the "
+            f"task 't', attempt 3: reward '{HERE}:forget_batch' got a batch of 1 completion and returned the "
             "float 0.5; return a list of one number for each",
         ),
     ],

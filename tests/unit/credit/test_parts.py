@@ -49,8 +49,8 @@ def test_an_outcome_that_the_environment_did_not_tell_is_asked_for() -> None:
     with pytest.raises(RecordError) as caught:
         OutcomeReward()(attempt({}))
     assert str(caught.value) == (
-        "task 't', attempt 3: the environment did not say whether the task was solved, which reward 'outcome' reads; "
-        "set `Outcome.success` when an attempt ends, or use reward 'environment'"
+        "task 't', attempt 3: the environment did not report whether the task was solved, which reward 'outcome' "
+        "reads; set `Outcome.success` when an attempt ends, or use reward 'environment'"
     )
 
 
@@ -124,7 +124,7 @@ def test_the_published_limits_are_the_defaults() -> None:
 def test_a_buffer_wider_than_the_limit_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         OverlongReward(limit=10, buffer=11)
-    assert str(caught.value) == "OverlongReward: buffer is 11 but at most 10, the limit that it leads up to"
+    assert str(caught.value) == "OverlongReward: buffer is 11, but at most the limit, 10"
 
 
 def test_tokens_beyond_the_free_ones_are_paid_for() -> None:

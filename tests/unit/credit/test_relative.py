@@ -144,7 +144,8 @@ def test_a_group_of_one_may_be_an_error_that_names_the_step_and_the_grouper() ->
     with pytest.raises(RecordError) as caught:
         by_state(alone="error")(TWICE)
     assert str(caught.value) == (
-        "task 'q', attempt 0, index 2: nobody to compare with (ByState); add attempts, or set alone to 'zero' or 'raw'"
+        "task 'q', attempt 0, index 2: no other step in its group (ByState); add rollouts, or set alone to 'zero' "
+        "or 'raw'"
     )
 
 

@@ -111,7 +111,7 @@ def test_a_part_that_pays_no_finite_number_is_named(amount: float) -> None:
         score_trajectory(attempt({}, {}, {}), [StepReward(), Spoilt(amount=amount)])
     assert str(caught.value) == (
         f"task 't', attempt 3, step 1: reward 'tests.unit.credit.test_scoring:Spoilt' is {amount}; rewards are "
-        "finite and at most 1e+100: mend what computes it (a missing reward is not a zero)"
+        "finite and at most 1e+100: fix what computes it (a missing reward is not a zero)"
     )
 
 
@@ -126,7 +126,7 @@ def test_an_environment_that_pays_no_finite_number_is_named_whoever_reads_it(rew
         score_trajectory(attempt({}, {"reward": math.nan}, solved=True), rewards)
     assert str(caught.value) == (
         "task 't', attempt 3, step 1: the environment's own reward is nan; rewards are finite and at most 1e+100: "
-        "mend what computes it (a missing reward is not a zero)"
+        "fix what computes it (a missing reward is not a zero)"
     )
 
 
@@ -143,7 +143,7 @@ def test_an_attempt_with_an_outcome_of_its_own_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
         score_trajectory(attempt({"reward": 1.0}, outcome=0.5), [EnvironmentReward()])
     assert str(caught.value) == (
-        "task 't', attempt 3: it has an outcome of its own, 0.5, which would outweigh the rewards of its steps; leave "
+        "task 't', attempt 3: it has an outcome of its own, 0.5, which would replace the rewards of its steps; leave "
         "the outcome out, or the rewards"
     )
 

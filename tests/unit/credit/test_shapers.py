@@ -215,7 +215,7 @@ def test_a_reference_that_was_not_measured_is_asked_for() -> None:
     with pytest.raises(RecordError) as caught:
         ReferenceKl(weight=0.25)([attempt(3, states="ab")])
     assert str(caught.value) == (
-        "task 't', attempt 3, step 0: it has no fact 'reference_logp', which the shaper reference_kl reads; add "
+        "task 't', attempt 3, step 0: it has no step info 'reference_logp', which the shaper reference_kl reads; add "
         'measures = ["reference_score"] to [algorithm]'
     )
 

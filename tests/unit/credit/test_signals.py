@@ -140,8 +140,8 @@ def test_valid_alone_does_not_say_which_steps_are_malformed_and_the_penalty_refu
     with pytest.raises(RecordError) as caught:
         Penalised(of=StepRewardSignal(), penalty=0.25)(RECORDED_BEFORE)
     assert str(caught.value) == (
-        "the table has a column 'valid' and none called 'well_formed'; the penalty of 0.25 is on malformed responses, "
-        "and `valid` is false for actions that the environment refused too: record 'well_formed' and 'accepted', or "
+        "the table has a column 'valid' but no 'well_formed'; the penalty of 0.25 is on malformed responses, "
+        "but `valid` is also false for actions that the environment rejected: record 'well_formed' and 'accepted', or "
         "set the penalty to 0 (`hgpo:invalid_penalty=0`)"
     )
     assert Penalised(of=StepRewardSignal(), penalty=0)(RECORDED_BEFORE).tolist() == [1, 2]

@@ -33,8 +33,8 @@ def test_a_fact_that_counts_nothing_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
         LadderReward()(attempt({"facts": {"matched": "two"}}))
     assert str(caught.value) == (
-        "task 't', attempt 3: the fact 'matched' is 'two', but reward 'ladder' counts matched levels with it; let the "
-        "environment give a number from 0"
+        "task 't', attempt 3: the step info 'matched' is 'two', but reward 'ladder' needs the number of matched "
+        "levels; let the environment give a number from 0"
     )
 
 

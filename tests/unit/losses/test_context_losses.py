@@ -270,7 +270,7 @@ def test_the_spread_of_outcomes(returns: list[float], spread: float) -> None:
 def test_two_trust_regions_are_refused(surrogate: str) -> None:
     with pytest.raises(ConfigError) as caught:
         PolicyLoss(surrogate=surrogate, penalties=(RatioVariance(),))
-    assert str(caught.value).startswith("PolicyLoss: RatioVariance holds ratios near 1 in place of a clip, and ")
+    assert str(caught.value).startswith("PolicyLoss: RatioVariance replaces a clip, but ")
     PolicyLoss(surrogate=surrogate, penalties=(RatioVariance(weight=0.0),))
     PolicyLoss(surrogate="reinforce", penalties=(RatioVariance(),))
 

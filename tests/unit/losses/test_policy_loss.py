@@ -126,7 +126,7 @@ def test_against_the_engine_there_is_nothing_to_correct(correction: Truncate) ->
     with pytest.raises(ConfigError) as caught:
         PolicyLoss(old="engine", corrections=(correction,))
     assert "has nothing to correct with old='engine'" in str(caught.value)
-    assert "leave out the one or the other" in str(caught.value)
+    assert "leave out one of the two" in str(caught.value)
     assert PolicyLoss(old="engine", corrections=(OffPolicyMask(),)).corrections == (OffPolicyMask(),)
 
 

@@ -129,7 +129,7 @@ def test_sums_are_refused_without_groups_and_beyond_the_totals() -> None:
     totals = count_totals([0], [])
     with pytest.raises(RecordError) as caught:
         TrajectorySums.of(columns([-1.0]), totals)
-    assert str(caught.value) == "column 'group' is missing, which a first pass over groups reads; hand it in"
+    assert str(caught.value) == "column 'group' is missing, which a first pass over groups reads; pass it"
     with pytest.raises(RecordError) as caught:
         TrajectorySums.of(columns([-1.0], trajectory=[1], group=[0]), totals)
     assert str(caught.value) == (

@@ -32,7 +32,7 @@ def test_a_mask_may_be_numbers_but_not_weights() -> None:
     assert kept.logp.tolist() == [-2.0]
     with pytest.raises(RecordError) as caught:
         dataclasses.replace(two, mask=torch.tensor([0.5, 1.0]))
-    assert str(caught.value) == ("column 'mask' holds a number that is neither 0 nor 1; put weights into the advantage")
+    assert str(caught.value) == ("column 'mask' has a number that is neither 0 nor 1; put weights into the advantage")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_missing_column_says_how_to_supply_it(need: str, column: str) -> None:
     with pytest.raises(RecordError) as caught:
         dataclasses.replace(columns([-1.0]), **{column: None}).require(need)
     assert str(caught.value) == (
-        f"the loss needs {need}, but column {column!r} is missing; hand it in, or leave out the part "
+        f"the loss needs {need}, but column {column!r} is missing; pass it, or leave out the part "
         "that reads it (a penalty of weight 0 reads nothing)"
     )
 
@@ -91,8 +91,8 @@ def test_what_stands_by_name_is_found_by_name_or_said_to_be_missing() -> None:
     with pytest.raises(RecordError) as caught:
         given.column("pass_rat")
     assert str(caught.value) == (
-        "the loss reads the column 'pass_rat', which it was not given; declare it in `columns` of the loss, so that it "
-        "is handed in. did you mean 'pass_rate'? Valid: pass_rate"
+        "the loss reads the column 'pass_rat', which it did not get; declare it in `columns` of the loss. "
+        "did you mean 'pass_rate'? Valid: pass_rate"
     )
     with pytest.raises(RecordError, match=r"the channel 'speed', .* declare it in `channels` of the loss"):
         given.channel("speed")

@@ -85,7 +85,7 @@ def test_every_recipe_has_a_sentence_a_citation_an_equation_and_its_choices(name
 
 def test_a_summary_is_read_off_the_docstring() -> None:
     summary = methods.summary("hgpo")
-    assert summary.sentence == "a step against steps that share its state and more and more of its history."
+    assert summary.sentence == "a step is compared with steps that share its state and more and more of its history."
     assert summary.citation == "2026, arXiv:2602.22817"
     assert summary.options == {
         "depth": 2,

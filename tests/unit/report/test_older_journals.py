@@ -68,7 +68,7 @@ def test_an_audit_refuses_the_penalty_by_name_and_computes_everything_else(run: 
     (chunk,) = open_rollouts(run).chunks()
     table = chunk.table()
     assert {"valid"} == {"well_formed", "accepted", "valid"} & set(table.extra)
-    with pytest.raises(RecordError, match="has a column 'valid' and none called 'well_formed'; the penalty of"):
+    with pytest.raises(RecordError, match="has a column 'valid' but no 'well_formed'; the penalty of"):
         methods.hgpo().advantage(table)
     assert WITHOUT.advantage(table).compared.any()
 
@@ -81,7 +81,7 @@ def test_credit_is_computed_again_without_a_penalty_and_never_with_another_numbe
     assert again.credit.values.tolist() == again.recorded
     other = derive_credit(trajectories, methods.hgpo())
     assert isinstance(other, UnderivableCredit)
-    assert other.reason.startswith("the table has a column 'valid' and none called 'well_formed'")
+    assert other.reason.startswith("the table has a column 'valid' but no 'well_formed'")
 
 
 def test_attempts_of_before_beside_new_ones_leave_what_both_say(run: Path) -> None:

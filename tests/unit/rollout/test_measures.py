@@ -104,7 +104,7 @@ def test_without_the_fact_the_shaper_says_what_to_add() -> None:
     with pytest.raises(RecordError) as raised:
         ReferenceKl(weight=0.1)([attempt(3, (5,))])
     assert str(raised.value) == (
-        "task 'q', attempt 3, step 0: it has no fact 'reference_logp', which the shaper reference_kl reads; add "
+        "task 'q', attempt 3, step 0: it has no step info 'reference_logp', which the shaper reference_kl reads; add "
         'measures = ["reference_score"] to [algorithm]'
     )
 

@@ -40,8 +40,8 @@ def test_two_trust_regions_are_refused(surrogate: Part, penalty: Part) -> None:
     with pytest.raises(ConfigError) as caught:
         PolicyLoss(surrogate=surrogate, penalties=(EntropyBonus(), penalty))
     assert str(caught.value) == (
-        f"PolicyLoss: {type(penalty).__name__} holds ratios near 1 in place of a clip, and {type(surrogate).__name__} "
-        "bounds them too: two trust regions; use the surrogate 'plain' and one such penalty, or leave the penalty out"
+        f"PolicyLoss: {type(penalty).__name__} replaces a clip, but {type(surrogate).__name__} clips "
+        "too: two trust regions; use the surrogate 'plain' and one such penalty, or leave the penalty out"
     )
 
 
