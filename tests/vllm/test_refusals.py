@@ -80,8 +80,8 @@ def test_a_server_without_our_way_in_for_weights(source: ModelSource, plain: Ser
     engine.close()
     assert f"the server {plain.url} cannot load weights from a file (" in str(caught.value)
     assert str(caught.value).endswith(
-        "; start it with `groupwise serve`, or install groupwise beside vLLM (pip install --no-deps) and start it with "
-        '--weight-transfer-config \'{"backend": "groupwise_file"}\''
+        "; start it with `groupwise serve`, or install groupwise without its dependencies beside vLLM, and start it "
+        'with --weight-transfer-config \'{"backend": "groupwise_file"}\''
     )
 
 

@@ -291,7 +291,7 @@ class Replica:
             reason = quote_line(str(fault), limit=200)
             raise ServerFault(
                 f"the server {self.client.url} cannot load weights from a file ({reason}); start it with `groupwise "
-                "serve`, or install groupwise beside vLLM (pip install --no-deps) and start it with "
+                "serve`, or install groupwise without its dependencies beside vLLM, and start it with "
                 '--weight-transfer-config \'{"backend": "groupwise_file"}\'',
                 status=fault.status,
             ) from None
