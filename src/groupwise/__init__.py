@@ -6,7 +6,7 @@ table = StepTable.from_columns(task=..., attempt=..., index=..., state=..., rewa
 credit = methods.hgpo(depth=2).advantage(table)
 credit.values, credit.compared
 
-Training, which needs torch, is loaded when it is first asked for:
+Training needs torch, and is loaded at its first use:
 
 folder = groupwise.train({"algorithm": {"recipe": "hgpo"}, "env": {"kind": "household"}, "model": {"kind": "tiny"}})
 groupwise.read_run(folder).metrics()

@@ -1,4 +1,4 @@
-"""`python -m groupwise`: the command-line tool where its script is not on the path."""
+"""`python -m groupwise`: the command-line tool without its script on the path."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a package of your own imports: every name that the pages under docs/howto/extending use, in one place.
+"""The public names for packages of your own: everything that the pages under docs/howto/extending use.
 
 from groupwise.extend import Part, StepTable, TokenCredit
 
-Each name is loaded when it is first asked for, so that a part is declared where torch is not installed.
+Each name is loaded at its first use, so a part can be defined without torch.
 """
 
 from __future__ import annotations
@@ -70,54 +70,17 @@ PLACES = {
         "TokenCredit",
         "TokenTrace",
     ),
-    "groupwise.data.past_attempts": (
-        "PastAttempt",
-        "RecalledAttempt",
-    ),
-    "groupwise.data.records": (
-        "Origin",
-        "Step",
-        "StopReason",
-        "Task",
-        "Trajectory",
-    ),
-    "groupwise.data.samples": (
-        "Pair",
-        "PromptAndResponse",
-        "Sample",
-        "Totals",
-        "PolicyRole",
-    ),
-    "groupwise.data.segments": (
-        "BoolArray",
-        "FloatArray",
-        "IntArray",
-        "Segments",
-    ),
+    "groupwise.data.past_attempts": ("PastAttempt", "RecalledAttempt"),
+    "groupwise.data.records": ("Origin", "Step", "StopReason", "Task", "Trajectory"),
+    "groupwise.data.samples": ("Pair", "PromptAndResponse", "Sample", "Totals", "PolicyRole"),
+    "groupwise.data.segments": ("BoolArray", "FloatArray", "IntArray", "Segments"),
     "groupwise.data.step_table": ("StepTable",),
     "groupwise.data.token_table": ("TokenTable",),
     "groupwise.engines.conformance": ("check_engine",),
-    "groupwise.engines.engine": (
-        "Engine",
-        "Generation",
-        "Request",
-        "VersionSpan",
-    ),
+    "groupwise.engines.engine": ("Engine", "Generation", "Request", "VersionSpan"),
     "groupwise.engines.model_source": ("ModelSource",),
-    "groupwise.envs": (
-        "Environment",
-        "Observation",
-        "Outcome",
-        "Progress",
-    ),
-    "groupwise.learner": (
-        "Learned",
-        "Learner",
-        "LearnerConfig",
-        "LearnerSlot",
-        "WeightTransfer",
-        "WeightTransferSlot",
-    ),
+    "groupwise.envs": ("Environment", "Observation", "Outcome", "Progress"),
+    "groupwise.learner": ("Learned", "Learner", "LearnerConfig", "LearnerSlot", "WeightTransfer", "WeightTransferSlot"),
     "groupwise.losses": (
         "ENTROPY",
         "LossResult",
@@ -135,32 +98,13 @@ PLACES = {
         "share_of_pairs",
         "share_of_step",
     ),
-    "groupwise.parts.part": (
-        "Part",
-        "Slot",
-    ),
-    "groupwise.parts.slots": (
-        "Draw",
-        "EngineSlot",
-        "Loss",
-    ),
-    "groupwise.parts.stateful": (
-        "ObservedUpdate",
-        "PartState",
-    ),
-    "groupwise.rollout": (
-        "AttemptRequest",
-        "Group",
-        "PlanTools",
-        "Played",
-        "PlayedRound",
-    ),
+    "groupwise.parts.part": ("Part", "Slot"),
+    "groupwise.parts.slots": ("Draw", "EngineSlot", "Loss"),
+    "groupwise.parts.stateful": ("ObservedUpdate", "PartState"),
+    "groupwise.rollout": ("AttemptRequest", "Group", "PlanTools", "Played", "PlayedRound"),
     "groupwise.rollout.forks": ("Fork",),
     "groupwise.rollout.judges": ("JudgeQuestion",),
-    "groupwise.rollout.measures": (
-        "Continuation",
-        "Tools",
-    ),
+    "groupwise.rollout.measures": ("Continuation", "Tools"),
     "groupwise.store.attempt_index": ("PastAttempts",),
     "groupwise.system.errors": (
         "ConfigError",
@@ -173,7 +117,7 @@ PLACES = {
     "groupwise.training.config.engine_config": ("LocalEngine",),
     "groupwise.training.config.run_config": ("WarmStartConfig",),
 }
-"""Where the names are defined, module by module."""
+"""The module that defines each name."""
 
 __getattr__ = import_when_asked(
     __name__, {name: f"{module}:{name}" for module, names in PLACES.items() for name in names}

@@ -92,8 +92,8 @@ def spoil(path: Path, **changes: Any) -> None:
         (b"", "state.json is not JSON"),
         (b"\x00\xff\xfe binary", "state.json is not JSON"),
         (b"[" * 100_000, "state.json is not JSON"),
-        (b"[1, 2]", "state.json has no digests of the files: it is of a version before they were written, or changed"),
-        (b"{}", "state.json has no digests of the files: it is of a version before they were written, or changed"),
+        (b"[1, 2]", "state.json has no digests of the files: an older version wrote it, or it was changed"),
+        (b"{}", "state.json has no digests of the files: an older version wrote it, or it was changed"),
     ],
 )
 def test_a_state_that_cannot_be_read_is_a_sentence(folder: Path, content: bytes, what: str) -> None:

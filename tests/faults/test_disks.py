@@ -66,9 +66,9 @@ def test_an_evaluation_that_cannot_be_written_is_a_sentence_and_is_made_again(
         train(run)
     reason = "database or disk is full" if how == "full" else "disk I/O error"
     assert str(caught.value) == (
-        f"{tmp_path / 'run' / 'journal.sqlite'}: the evaluation could not be written ({reason}); what was there is "
-        "untouched. Free some space, see that the folder may be written, or end whoever else writes there, then go on "
-        "with --resume"
+        f"{tmp_path / 'run' / 'journal.sqlite'}: the evaluation could not be written ({reason}); the journal is "
+        "unchanged. Free some space, check that you may write into the folder, or end the other process that writes "
+        "there. Then use --resume"
     )
     run.journal.close()
     again = go_on(tmp_path / "run", updates=2)
@@ -80,7 +80,7 @@ def test_an_evaluation_that_cannot_be_written_is_a_sentence_and_is_made_again(
 def test_an_update_and_what_is_forgotten_are_a_sentence_too(tmp_path: Path) -> None:
     make_run(tmp_path, updates=2)
     run = open_run(small_config(updates=3), tmp_path)
-    with no_space(1), pytest.raises(FileError, match=r"what came after update 1 could not be written \("):
+    with no_space(1), pytest.raises(FileError, match=r"the end of the journal after update 1 could not be written \("):
         run.journal.forget_after(1)
     assert run.journal.update_numbers() == [1, 2]
     assert run.journal.check_digest_chain().fault is None
@@ -92,7 +92,7 @@ def test_settings_that_cannot_be_written_leave_those_that_were_there(tmp_path: P
     with no_space(10), pytest.raises(FileError) as caught:
         RunPaths(tmp_path).write_config(small_config(updates=9).config())
     assert str(caught.value) == (
-        f"{tmp_path / 'config.toml'}: cannot be written (File too large); free some space, or give another folder"
+        f"{tmp_path / 'config.toml'}: cannot be written (File too large); free some space, or use another folder"
     )
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"config.toml": before}
 
@@ -108,7 +108,7 @@ def test_a_command_on_a_full_disk_says_so_and_leaves_nothing(
         ran = groupwise(command, "small.toml", "--out", "run")
     assert ran.status == 2
     assert ran.err.startswith("error: ")
-    assert "cannot be written (No space left on device); give a folder" in ran.err
+    assert "cannot be written (No space left on device); use a folder" in ran.err
     assert len(ran.err.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
 
@@ -134,7 +134,7 @@ def test_a_read_only_folder_is_a_sentence(
         ran = groupwise(*(each.format(there) for each in arguments))
     assert ran.status == 2
     assert ran.err.splitlines()[-1].startswith(f"error: {there}/")
-    assert "cannot be written (Permission denied); give a folder that you may write to, on a disk with space" in ran.err
+    assert "cannot be written (Permission denied); use a folder that you may write to, on a disk with space" in ran.err
     assert "Traceback" not in ran.err
 
 

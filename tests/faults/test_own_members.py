@@ -143,7 +143,7 @@ def test_what_a_part_raises_is_one_line_that_names_it_and_its_line_and_keeps_the
     with pytest.raises(TrainingError) as raised:
         own("signal", __call__=fail)(TABLE)
     line = fail.__code__.co_firstlineno + 1
-    assert str(raised.value) == f"the signal {__name__}:Mine raised KeyError: 'oops' ({__file__}:{line}); mend it"
+    assert str(raised.value) == f"the signal {__name__}:Mine raised KeyError: 'oops' ({__file__}:{line}); fix it"
     assert isinstance(raised.value.__cause__, KeyError)
     with pytest.raises(ConfigError, match="the field is wrong; mend it"):
         own("signal", __call__=refuse)(TABLE)

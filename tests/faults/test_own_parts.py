@@ -223,8 +223,8 @@ def test_a_field_that_no_run_file_can_hold_is_named(value: Any, said: str) -> No
     with pytest.raises(ConfigError) as raised:
         Mine(field=value).config()
     assert str(raised.value) == (
-        f"Mine: the field 'field' holds {said}, which a run file cannot say; use text, numbers, booleans, other parts, "
-        "and lists and tables of these"
+        f"Mine: the field 'field' holds {said}, which a run file cannot hold; use text, numbers, booleans, other "
+        "parts, and lists and tables of these"
     )
 
 

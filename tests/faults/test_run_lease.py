@@ -161,7 +161,7 @@ def test_a_holder_that_was_followed_by_one_that_has_ended_by_now_stops(leased: R
         leased.check()
     assert str(caught.value) == (
         f"{leased.folder} was taken over by another process that has ended since ({LOCK} is gone) while this process "
-        "stood still; it stops here, and what it had not written is not written"
+        "was suspended; this process stops, and writes nothing more"
     )
     with pytest.raises(ValueError, match="it fails"), leased.release_on_failure():
         raise ValueError("it fails")
@@ -204,7 +204,7 @@ def test_a_holder_that_is_watched_is_said_in_one_sentence(
     lock.acquire()
     assert caplog.messages == [
         f"{tmp_path / LOCK} names process 7 on node1 (`groupwise train`, since yesterday), which may run on another "
-        "machine; watching for up to 0.1 seconds whether it still does"
+        "machine; checking for up to 0.1 seconds whether it still runs"
     ]
     assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
     lock.release()

@@ -261,8 +261,8 @@ def test_where_files_cannot_be_locked_it_is_said(
     with caplog.at_level(logging.WARNING):
         RunLock(tmp_path).acquire()
     assert caplog.messages == [
-        f"{tmp_path} cannot be locked (No locks available); a count in run.lock, written every 10 seconds, keeps "
-        "others out instead: start only one process at a time"
+        f"{tmp_path} cannot be locked (No locks available); instead, a count in run.lock is "
+        "written every 10 seconds: start only one process at a time"
     ]
 
 

@@ -95,8 +95,8 @@ def test_an_update_that_was_cut_off_is_named_and_taken_back(tmp_path: Path, moun
     with pytest.raises(FileError) as caught:
         Journal(path, read_only=True)
     assert str(caught.value) == (
-        f"{path}: the run was killed while it wrote an update, and journal.sqlite-journal holds what stood there; "
-        "`groupwise train --resume` puts it back and goes on"
+        f"{path}: the run was killed while it wrote an update, and journal.sqlite-journal holds the previous "
+        "content; `groupwise train --resume` restores it and resumes the run"
     )
     with Journal(path) as journal:
         assert journal.last_number() == 1
@@ -112,7 +112,9 @@ def test_a_run_whose_folder_was_taken_over_writes_nothing_more(tmp_path: Path) -
         lease = run.lock._lease
         assert lease is not None
         lease._lost_to = "process 7 on node2"
-        with pytest.raises(TrainingError, match="was taken over by process 7 on node2 while this process stood still"):
+        with pytest.raises(
+            TrainingError, match="was taken over by process 7 on node2 while this process was suspended"
+        ):
             train(run)
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
         assert journal.last_number() <= 0

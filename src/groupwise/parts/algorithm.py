@@ -1,4 +1,4 @@
-"""An algorithm: the parts that a recipe puts together."""
+"""An algorithm: the parts of a method."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from groupwise.parts.slots import (
 
 
 class Algorithm(Part):
-    """Everything that makes a method: how steps earn credit, which of them may train, and what is minimised.
+    """The parts of a method: how steps get advantages, which steps may train, and which loss is minimised.
 
-    Where attempts that all did equally well would teach nothing, a method may also add to what they earned (`shapers`),
-    recall past attempts into their groups (`replay`), and attempt tasks again with guidance in the prompt (`guidance`).
+    For zero-variance groups a method may also shape the rewards of a group (`shapers`), add replayed rollouts
+    (`replay`), and run tasks again with a hint in the prompt (`guidance`).
 
     >>> from groupwise import StepTable, methods
     >>> table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])
@@ -43,66 +43,64 @@ class Algorithm(Part):
     """
 
     advantage: EstimatorPart
-    """Turns a step table into credit."""
+    """The estimator: computes the advantages of a step table."""
     token_credit: TokenCreditSlot | None = None
-    """Turns the credit of a step into that of its tokens, and says which of them train; None = each token has the
-    credit of its step, and all train."""
+    """Turns a step's advantage into advantages of its tokens, and says which tokens train. None = each token has the
+    advantage of its step, and all train."""
     filters: tuple[FilterPart, ...] = ()
-    """Which steps may train; a step must pass all of them. Groups still count the steps they drop; statistics over the
-    tokens of the batch (`Whitened`) do not, but for what a filter drops that reads the credit itself."""
+    """Which steps may train: those that pass all filters. Groups still count the dropped steps. Statistics over the
+    tokens of the batch (`Whitened`) do not, unless the filter reads the advantages."""
     admissions: tuple[AdmissionPart, ...] | None = None
-    """Which attempts are compared at all, one after the other; what they leave out leaves the statistics too. None =
-    all are."""
+    """The rollout filters, in order. A dropped rollout is left out of the statistics too. None = all are kept."""
     measures: tuple[MeasurePart, ...] | None = None
-    """What is found out about attempts before they are shaped and compared, one after the other, and written down as
-    facts of their steps; None = nothing."""
+    """The scorers, in order. They run before the rollouts are shaped and compared, and write step info. None = none."""
     judge: JudgePart | None = None
-    """Whom measures may ask; None = nobody."""
+    """The judge that scorers may ask; None = none."""
     shapers: tuple[ShaperPart, ...] = ()
-    """What comparing the attempts of a group adds to what they earned, one after the other."""
+    """Group reward shaping, in order: what comparing the rollouts of a group adds to their rewards."""
     replay: ReplayPart | None = None
-    """Which past attempts join the groups; None = none."""
+    """Which past rollouts join the groups; None = none."""
     guidance: GuidancePart | None = None
-    """Which tasks get further attempts with guidance in their prompt; None = none."""
+    """Which tasks get further rollouts with a hint in the prompt; None = none."""
     channels: Mapping[str, EstimatorPart] | None = None
-    """Further credit that the loss reads by name, beside that of `advantage`; None = none."""
+    """Estimators of further advantages that the loss reads by name; None = none."""
     pairing: PairingPart | None = None
-    """Which attempts at a task the loss holds against each other; None = none."""
+    """Which rollouts of a task the loss compares in pairs; None = none."""
     loss: LossPart | None = None
-    """What is minimised; None = the algorithm gives credit only."""
+    """The loss; None = the algorithm computes advantages only."""
 
     @property
     def reads_past_attempts(self) -> bool:
-        """Whether it needs the attempts of earlier updates."""
+        """Whether it needs the rollouts of earlier updates."""
         return self.replay is not None or self.guidance is not None
 
     @property
     def measures_reference(self) -> bool:
-        """Whether a measure asks the policy that the run started from."""
+        """Whether a scorer asks the initial policy of the run."""
         return any("reference" in part.needs for part in self.measures or ())
 
     @property
     def credit_filters(self) -> tuple[CreditFilter, ...]:
-        """The filters that read the credit."""
+        """The filters that read the advantages."""
         return tuple(cast(CreditFilter, part) for part in self.filters if getattr(part, "reads_credit", False))
 
     def estimator_table(self, table: StepTable) -> StepTable:
-        """The table as the estimator sees it: it knows which steps the filters drop that do not read the credit."""
+        """The table with the filters that do not read the advantages: the estimator may ask which steps they drop."""
         return table.with_filters(
             tuple(cast(Filter, part) for part in self.filters if not getattr(part, "reads_credit", False))
         )
 
     def credit(self, table: StepTable) -> Credit:
-        """Credit of every step; statistics over the tokens that train leave out what the filters drop."""
+        """The advantages of all steps."""
         return self.advantage(self.estimator_table(table))
 
     def channel_credit(self, table: StepTable) -> dict[str, Credit]:
-        """Credit of every step in each of the further channels, by name."""
+        """The advantages of all steps in each further channel, by name."""
         seen = self.estimator_table(table)
         return {name: estimator(seen) for name, estimator in (self.channels or {}).items()}
 
     def keep(self, table: StepTable, credit: Credit | None = None) -> BoolArray:
-        """Which rows may train, as handed in (N); `credit` is what `credit(table)` gave, or None to compute it here."""
+        """Which rows may train (N); `credit` is the result of `credit(table)`, or None to compute it here."""
         seen = self.estimator_table(table)
         kept = seen.trains
         if self.credit_filters:
@@ -112,10 +110,10 @@ class Algorithm(Part):
         return kept[table.step_of_row]
 
     def find_pairs(self, table: StepTable, keep: BoolArray) -> Sequence[Pair]:
-        """Which attempts the loss holds against each other, among the rows to keep (N); none without a pairing."""
+        """The pairs of rollouts that the loss compares, among the rows to keep (N); none without a pairing."""
         if self.pairing is None:
             return ()
         trains = np.empty(len(table), dtype=np.bool_)
         trains[table.step_of_row] = keep
-        # In place of the filters, which are in `keep`: those that read the credit too, which a table cannot ask.
+        # `trains` replaces the filters: `keep` covers those that read the advantages too, which a table cannot ask.
         return self.pairing(replace(table, extra={**table.extra, "trains": trains}, filters=(), _asked={}))

@@ -1,7 +1,7 @@
-"""Parts and slots: an algorithm is an expression of small named parts.
+"""Parts and slots: an algorithm is built of small parts.
 
-A *part* is a frozen model you can call; its fields are its configuration. A *slot* is the role a part plays, a small
-protocol. A field that takes a part names the slot it fills, so a run file can name the part by its `kind`:
+A *part* is a frozen, callable pydantic model; its fields are its configuration. A *slot* is the role of a part, a small
+protocol. A field that takes a part has a slot, so a run file can name the part by its `kind`:
 
     {"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "episode_return"}}
 """
@@ -9,6 +9,7 @@ protocol. A field that takes a part names the slot it fills, so a run file can n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
 
@@ -20,7 +21,7 @@ from groupwise.parts.outside import WITHOUT_TRUST, load_outside, may_run
 from groupwise.parts.requirements import check_members, guard_methods
 from groupwise.system.errors import ConfigError, nearest
 
-# What fields hold: numbers, neither infinite nor NaN; where infinity means something, pydantic's own types stand.
+# Types of fields: numbers, neither infinite nor NaN. Fields where infinity has a meaning use pydantic's own types.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -29,44 +30,23 @@ PositiveShare = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
 OF_ALGORITHMS = ("credit", "losses", "rollout", "methods")
-"""Packages whose parts make up an algorithm; each may have kinds of any of their slots."""
+"""Packages with the parts of an algorithm; each may have kinds of any of their slots."""
 
 CATALOGUES: Mapping[str, tuple[str, ...]] = {
-    "grouper": OF_ALGORITHMS,
-    "filter": OF_ALGORITHMS,
-    "admission": OF_ALGORITHMS,
-    "signal": OF_ALGORITHMS,
-    "baseline": OF_ALGORITHMS,
-    "scale": OF_ALGORITHMS,
-    "estimator": OF_ALGORITHMS,
-    "token_credit": OF_ALGORITHMS,
-    "loss": OF_ALGORITHMS,
-    "pairing": OF_ALGORITHMS,
-    "ratio": OF_ALGORITHMS,
-    "surrogate": OF_ALGORITHMS,
-    "correction": OF_ALGORITHMS,
-    "penalty": OF_ALGORITHMS,
-    "aggregate": OF_ALGORITHMS,
-    "measure": OF_ALGORITHMS,
-    "judge": OF_ALGORITHMS,
+    **dict.fromkeys(("grouper", "filter", "admission", "signal", "baseline", "scale", "estimator"), OF_ALGORITHMS),
+    **dict.fromkeys(("token_credit", "loss", "pairing", "ratio", "surrogate", "correction", "penalty"), OF_ALGORITHMS),
+    **dict.fromkeys(("aggregate", "measure", "judge"), OF_ALGORITHMS),
     "env": ("envs",),
     "model": ("models",),
     "engine": ("training",),
-    "memory": OF_ALGORITHMS,
-    "action_rule": OF_ALGORITHMS,
-    "reward": OF_ALGORITHMS,
-    "shaper": OF_ALGORITHMS,
-    "replay": OF_ALGORITHMS,
-    "guidance": OF_ALGORITHMS,
+    **dict.fromkeys(("memory", "action_rule", "reward", "shaper", "replay", "guidance"), OF_ALGORITHMS),
     "schedule": ("learner",),
-    "plan": OF_ALGORITHMS,
-    "template": OF_ALGORITHMS,
-    "curriculum": OF_ALGORITHMS,
+    **dict.fromkeys(("plan", "template", "curriculum"), OF_ALGORITHMS),
     "tracker": ("training",),
     "learner": ("learner",),
     "weight_transfer": ("learner",),
 }
-"""The packages whose `CATALOGUE` may have kinds of a slot. Named, not imported: parts live above this package."""
+"""The packages whose `CATALOGUE` may have kinds of a slot. They are named, not imported: they are layers above this."""
 
 DEFAULT_KINDS = {
     "template": "prompt_template",
@@ -74,7 +54,7 @@ DEFAULT_KINDS = {
     "learner": "local",
     "weight_transfer": "in_memory",
 }
-"""Slots whose tables need no `kind`, and the kind that they then are."""
+"""The default `kind` of some slots."""
 
 
 class Part(BaseModel):
@@ -85,10 +65,10 @@ class Part(BaseModel):
     mixes_tasks: ClassVar[bool] = False
     """Whether it compares across tasks; then it needs the whole batch at once."""
     refused_fields: ClassVar[Mapping[str, str]] = {}
-    """Settings that other tools have and this part refuses on purpose, each with the reason and what to do instead."""
+    """Settings of other tools that this part does not have on purpose, each with the reason and what to do instead."""
     self_contained: ClassVar[bool] = False
-    """Whether an environment works from its own fields alone: no other package, no file, no process, no server. Only
-    these are opened to read a run of somebody else's."""
+    """Whether an environment needs only its own fields: no other package, file, process or server. Only these are
+    opened to read a run of another person without `--trust`."""
 
     def __init_subclass__(cls, *, slot: str = "", self_contained: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -96,13 +76,16 @@ class Part(BaseModel):
             raise ConfigError(f"class {cls.__name__}: there is no slot {slot!r}; {nearest(slot, CATALOGUES)}")
         cls.slot = slot or cls.slot
         guard_methods(cls, cls.slot)
-        cls.self_contained = self_contained  # never inherited: what a class adds may reach further
+        cls.self_contained = self_contained  # never inherited: a derived class may need more
 
     def __init__(self, /, **fields: Any) -> None:
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            problems = _list_problems(error)
+            found = error.errors()
+            inner = {problem["loc"][:-1] for problem in found}
+            # A sequence with wrong entries also counts as too short; the errors of the entries are enough.
+            problems = [problem for problem in found if problem["type"] != "too_short" or problem["loc"] not in inner]
             described = "; ".join(_describe_problem(problem, type(self)) for problem in problems)
             within = problems[0].get("ctx", {}).get("error")
             key = (*map(str, problems[0]["loc"]), *(within.key if isinstance(within, ConfigError) else ()))
@@ -119,10 +102,10 @@ class Part(BaseModel):
             yield from _walk_value(getattr(self, name), f"{path}.{name}" if path else name)
 
     def check_attempts(self, attempts: int) -> None:
-        """Refuse a number of attempts at each task that the part cannot do with; most can do with any."""
+        """Raise a ConfigError if the part cannot work with this number of rollouts per task."""
 
     def config(self) -> dict[str, Any]:
-        """This part as plain data, complete: what a run file would say."""
+        """All settings of this part as plain data, as a run file has them."""
         config: dict[str, Any] = {"kind": kind_of(type(self))} if self.slot else {}
         for name in type(self).model_fields:
             if (value := getattr(self, name)) is None:
@@ -131,7 +114,7 @@ class Part(BaseModel):
                 config[name] = _to_plain(value)
             except TypeError as error:
                 raise ConfigError(
-                    f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot say; use text, "
+                    f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot hold; use text, "
                     "numbers, booleans, other parts, and lists and tables of these"
                 ) from None
         return config
@@ -146,7 +129,7 @@ def _walk_value(value: object, path: str) -> Iterator[tuple[str, Part]]:
 
 
 class Slot:
-    """Marks a field that a part of one slot fills; takes the part, its `kind`, or a mapping with `kind` and fields."""
+    """Marks a field that takes a part of one slot: the part, its `kind`, or a mapping with `kind` and fields."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -155,11 +138,15 @@ class Slot:
         return core_schema.no_info_plain_validator_function(self.fill)
 
     def fill(self, value: object) -> Part:
-        """Turn what was given into a part that fits this slot."""
+        """The part for a value; a ConfigError if it does not fit this slot."""
         if isinstance(value, str):
             value = {"kind": value}
         if isinstance(value, Mapping):
-            value = self._decode(value)
+            kind = value.get("kind", DEFAULT_KINDS.get(self.name))
+            if kind is None and "kind" not in value:
+                raise ConfigError(f"the {self.name} has no `kind`. {nearest('', load_catalogue(self.name))}")
+            part = find_part_class(self.name, str(kind))
+            value = part(**{name: setting for name, setting in value.items() if name != "kind"})
         if not isinstance(value, Part):
             raise ConfigError(f"found {value!r}; give a {self.name}, or a table with its `kind`")
         if not value.slot:
@@ -172,17 +159,9 @@ class Slot:
         check_members(value, self.name)
         return value
 
-    def _decode(self, value: Mapping[str, Any]) -> Part:
-        if "kind" not in value and self.name in DEFAULT_KINDS:
-            value = {"kind": DEFAULT_KINDS[self.name], **value}
-        if "kind" not in value:
-            raise ConfigError(f"the {self.name} has no `kind`. {nearest('', load_catalogue(self.name))}")
-        part = find_part_class(self.name, str(value["kind"]))
-        return part(**{name: setting for name, setting in value.items() if name != "kind"})
-
 
 def load_catalogue(slot: str) -> Mapping[str, type[Part]]:
-    """The parts that come with groupwise for a slot, by kind."""
+    """The built-in parts of a slot, by kind."""
     kinds: dict[str, type[Part]] = {}
     for package in CATALOGUES[slot]:
         kinds |= import_module(f"groupwise.{package}").CATALOGUE.get(slot, {})
@@ -190,7 +169,7 @@ def load_catalogue(slot: str) -> Mapping[str, type[Part]]:
 
 
 def find_part_class(slot: str, kind: str) -> type[Part]:
-    """Find a part's class by kind: a catalogue name, or `package.module:Class` for a part from elsewhere."""
+    """The class of a kind: a built-in name, or `package.module:Class` for an external part."""
     known = load_catalogue(slot)
     if kind in known:
         return known[kind]
@@ -205,19 +184,19 @@ def find_part_class(slot: str, kind: str) -> type[Part]:
 
 
 def check_may_open(part: object) -> None:
-    """Refuse an environment that reaches beyond its fields, or holds one that does, where a run is only read."""
+    """If a run is only read, raise a ConfigError for an environment, or one inside it, that is not self-contained."""
     assert isinstance(part, Part), "a slot is filled by parts"
-    for env in (inner for inner in part.parts() if inner.slot == "env"):
-        if env.self_contained or may_run():
-            continue
-        raise ConfigError(
-            f"the environment {kind_of(type(env))!r} is {WITHOUT_TRUST}: it reaches beyond its own fields, for files, "
-            "packages, processes or servers that this run names; add --trust if you trust whoever wrote it"
-        )
+    for env in part.parts():
+        if env.slot == "env" and not env.self_contained and not may_run():
+            raise ConfigError(
+                f"the environment {kind_of(type(env))!r} is {WITHOUT_TRUST}: it uses files, packages, processes or "
+                "servers that this run names; add --trust if you trust the author of the run"
+            )
 
 
+@lru_cache(1024)
 def kind_of(part: type[Part]) -> str:
-    """The kind under which a run file names this class."""
+    """The kind of this class in a run file."""
     for kind, known in load_catalogue(part.slot).items() if part.slot in CATALOGUES else ():
         if known is part:
             return kind
@@ -225,7 +204,7 @@ def kind_of(part: type[Part]) -> str:
 
 
 def name_of(part: object) -> str:
-    """A part in a few words: its class, and the fields that differ from their defaults."""
+    """A part as short text: its class, and the fields that differ from their defaults."""
     fields = type(part).model_fields if isinstance(part, Part) else {}
     shown = [
         f"{name}={_name_value(value)}"
@@ -242,7 +221,7 @@ def _name_value(value: object) -> str:
 
 
 def _to_plain(value: object) -> Any:
-    """A value as a run file would say it; a TypeError that names the type of what it cannot say."""
+    """A value as a run file holds it; a TypeError names the type of a value that it cannot hold."""
     if isinstance(value, Part):
         return value.config()
     if isinstance(value, tuple | list):
@@ -252,17 +231,10 @@ def _to_plain(value: object) -> Any:
     if isinstance(value, np.generic):
         return _to_plain(value.item())
     if isinstance(value, str):
-        return str(value)  # without the folder that a text of a run file knows
+        return str(value)  # without the folder of a WrittenText
     if not isinstance(value, bool | int | float):
         raise TypeError("nothing" if value is None else f"a {type(value).__name__}")
     return value
-
-
-def _list_problems(error: ValidationError) -> list[ErrorDetails]:
-    problems = error.errors()
-    inner = {problem["loc"][:-1] for problem in problems}
-    # A sequence is also too short where its entries are wrong: they say enough.
-    return [problem for problem in problems if problem["type"] != "too_short" or problem["loc"] not in inner]
 
 
 def _describe_problem(problem: ErrorDetails, part: type[Part]) -> str:
@@ -278,11 +250,8 @@ def _describe_problem(problem: ErrorDetails, part: type[Part]) -> str:
     return f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}"
 
 
-# Settings by their paths: a run file's content, flat.
-
-
 def flatten_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting by its path; tables in lists are numbered, lists of plain values are values.
+    """The settings of a run file by their paths; tables in lists are numbered, lists of plain values are values.
 
     >>> flatten_settings({"env": {"kind": "lake"}, "terms": [{"weight": 1.0}], "betas": [0.9, 0.99]})
     {'env.kind': 'lake', 'terms[0].weight': 1.0, 'betas': [0.9, 0.99]}

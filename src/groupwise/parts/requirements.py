@@ -1,10 +1,9 @@
-"""What parts that come from outside groupwise must have and return, slot by slot.
+"""What external parts must have and return, per slot.
 
-A method that is missing, or that takes something else, would be a TypeError in the middle of a run. A list where an
-array is needed would fail far away, in somebody else's arithmetic. So a class from outside is looked at where its part
-fills a slot, before a model loads, and its methods are wrapped, so that each result is looked at as it comes. What is
-wrong is one sentence that names the part, what was found, and what is needed. Parts that come with groupwise are held
-to the same by the tests, and are not slowed down.
+A missing method would be a TypeError in the middle of a run, and a list in place of an array would fail far away. So
+the members of an external class are checked when its part fills a slot, before a model loads. Its methods are wrapped,
+and each result is checked. An error names the part, what was found, and what is needed. Built-in parts are checked by
+the tests only, and are not slowed down.
 """
 
 from __future__ import annotations
@@ -25,28 +24,24 @@ from groupwise.system.quoted_errors import quote_error_with_place
 from groupwise.system.text import describe_value
 
 Arguments = tuple[Any, ...]
-"""What a method was called with, by position."""
-
-
-def _find_no_fault(result: Any, arguments: Arguments) -> None:
-    return None
+"""The positional arguments of a method's call."""
 
 
 class Required(NamedTuple):
-    """A member that a slot's parts have, or that is looked at where they have it."""
+    """A member that a slot's parts must have, or that is checked if they have it."""
 
     written: str
-    """As one would write it: what a method takes, in parentheses, or an attribute's type; empty = nobody needs it."""
+    """As it is written in code: a method's parameters in parentheses, or an attribute's type; empty = optional."""
     result: str = ""
-    """What it must give, in words after "but"."""
+    """The result that is needed, in words after "but"."""
     fits: Callable[[Any, Arguments], object] | None = None
-    """Whether a result is that, given what the method was called with; None = anything is."""
-    find_fault: Callable[[Any, Arguments], str | None] = _find_no_fault
-    """What came instead, in words, where the value as a whole does not say it."""
+    """Whether a result is right, given the arguments of the call; None = any result is."""
+    find_fault: Callable[[Any, Arguments], str | None] = lambda result, arguments: None
+    """What is wrong inside a result, in words; None = the description of the whole value is enough."""
 
 
 def _is_array(result: Any, kinds: str, size: int) -> bool:
-    """Whether a result is an array of one axis, of so many entries, of one of these kinds of dtype."""
+    """Whether a result is a 1-D array of this size, with one of these kinds of dtype."""
     return isinstance(result, np.ndarray) and result.dtype.kind in kinds and result.shape == (size,)
 
 
@@ -63,14 +58,14 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_list_of(result: Any, kind: type | str) -> bool:
-    """Whether a result is a list or tuple of a record; by the name of its class, where `parts` does not know it."""
+    """Whether a result is a list or tuple of one class; `kind` is its name if `parts` cannot import the class."""
     if not isinstance(result, list | tuple):
         return False
     return all(type(entry).__name__ == kind if isinstance(kind, str) else isinstance(entry, kind) for entry in result)
 
 
 def _is_one_each(result: Any, arguments: Arguments) -> bool:
-    # What is inside the lists is checked where it is written down, attempt by attempt.
+    # The entries of the inner lists are checked later, per rollout.
     return isinstance(result, list | tuple) and len(result) == len(arguments[0])
 
 
@@ -86,16 +81,15 @@ def _has(*names: str) -> Callable[[Any, Arguments], bool]:
     return lambda result, arguments: all(hasattr(result, name) for name in names)
 
 
-# What credit and losses are given. Axes: S steps of a table, T tokens.
-#
-# `parts` knows no torch: a tensor is what has `detach`, a shape and a floating-point type.
+# Results of estimators and losses. `parts` does not import torch: a tensor is a value with `detach`, a shape and a
+# floating-point dtype.
 
 
 def _is_credit(result: Any, arguments: Arguments) -> bool:
     table, trace = arguments[0], getattr(result, "trace", None)
     return (
         isinstance(result, Credit)
-        # Another order of as many rows would give each attempt somebody else's credit, in silence.
+        # Rows in another order would silently give each rollout the advantages of another one.
         and isinstance(result.step_of_row, np.ndarray)
         and np.array_equal(result.step_of_row, table.step_of_row)
         and _is_finite_array(getattr(trace, "values", None), len(table))
@@ -104,7 +98,7 @@ def _is_credit(result: Any, arguments: Arguments) -> bool:
 
 
 def _find_token_credit_fault(result: Any, arguments: Arguments) -> str | None:
-    """Which field of token credit is wrong, and at which token; None where it is all right, or no token credit."""
+    """Which field of a TokenCredit is wrong, and at which token; None if all are right, or it is no TokenCredit."""
     num = len(arguments[2])
     for name, kinds in (("values", "f"), ("trains", "b"), ("span", "i")) if isinstance(result, TokenCredit) else ():
         column = getattr(result, name)
@@ -129,7 +123,7 @@ def _is_loss(result: Any, arguments: Arguments) -> bool:
 
 
 def _find_loss_fault(result: Any, arguments: Arguments) -> str | None:
-    """Which field of a loss's result is wrong; None where it has no such field."""
+    """Which field of a loss's result is wrong; None if it has no field `loss`."""
     if not hasattr(result, "loss"):
         return None
     name = "metrics" if _is_tensor(result.loss, ()) else "loss"
@@ -144,7 +138,7 @@ def _is_pair(pair: Any, table: Any) -> bool:
     steps, first = {pair.winner_step, pair.loser_step}, table.attempts.first
     return (
         all(step is None or _is_count(step) for step in steps)
-        # One attempt may stand against itself where two of its steps are meant.
+        # A rollout may be compared with itself if the pair names two of its steps.
         and (pair.winner != pair.loser or (len(steps) == 2 and None not in steps))
         and all(_is_number(number) and math.isfinite(number) for number in (pair.gap, pair.weight))
         and pair.weight > 0
@@ -173,11 +167,11 @@ OPENED: Mapping[str, Mapping[str, str]] = {
     "curriculum": {"next": "(num)", "observe": "(played)", "state_dict": "()", "load_state_dict": "(state)"},
     "state": {"columns": "(tasks)", "observe": "(update)", "state_dict": "()", "load_state_dict": "(state)"},
 }
-"""What is called of something that a part opens or starts."""
+"""The methods that are called on the objects that parts open or start."""
 LEARNER = ("steps", "vocabulary_size", *OPENED["learner"])
-"""What a learner has: `groupwise.learner.protocol` says what each is for."""
+"""The members of a learner, see `groupwise.learner.protocol`."""
 NAMES = "ClassVar[frozenset[str]] = frozenset()"
-"""How a part declares names."""
+"""How a part declares a set of names."""
 _NAMES = Required(NAMES, "a frozenset of names", lambda result, arguments: isinstance(result, frozenset))
 _MAY_NAME = _NAMES._replace(written="")
 _WORDS = Required("()", "a tuple of words", lambda result, arguments: _is_list_of(result, str))
@@ -413,26 +407,25 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         )
     },
 }
-"""What the parts of a slot have, and what their methods return. Environments are checked where they are asked, attempt
-by attempt."""
+"""The members of a slot's parts, and what their methods return. Environments are checked at each call, per rollout."""
 
 DECLARED_BY_CLASS: Mapping[str, tuple[str, ...]] = {
     "measure": ("needs",),
     "loss": ("needs", "columns", "channels"),
     "engine": ("gives",),
 }
-"""Names that a class declares of itself, and that no run file sets: they are no fields."""
+"""Class attributes of parts that must not be fields, since no run file sets them."""
 EXTERNAL_SLOTS = frozenset({"env", "model", "engine", "tracker"})
-"""Slots whose parts reach beyond the process: what they raise is told where they are opened."""
+"""Slots whose parts use other processes or servers: their exceptions are reported by the code that opens them."""
 
 
 def _is_own(kind: type) -> bool:
-    """Whether a class comes with groupwise."""
+    """Whether a class is part of groupwise."""
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def guard_methods(part: type, slot: str) -> None:
-    """Have the methods of a class from outside checked for what its slot needs, each time they are called."""
+    """Wrap the methods of an external class, so that each result is checked."""
     if _is_own(part):
         return
     for name, required in REQUIRED.get(slot, {}).items():
@@ -446,9 +439,9 @@ def guard_methods(part: type, slot: str) -> None:
 
 
 def _guard(method: Callable[..., Any], part: type, slot: str, name: str, required: Required) -> Callable[..., Any]:
-    """Wrap a method: a wrong result, or an exception, is told in a sentence that names the part."""
-    assert required.fits is not None, "else nothing is guarded"
+    """Wrap a method: the error for a wrong result, or for an exception, names the part."""
     fits = required.fits
+    assert fits is not None, "guard_methods asked"
 
     @functools.wraps(method)
     def call_and_check(self: Any, *arguments: Any, **by_name: Any) -> Any:
@@ -460,7 +453,7 @@ def _guard(method: Callable[..., Any], part: type, slot: str, name: str, require
         except Exception as error:
             if slot in EXTERNAL_SLOTS:
                 raise
-            raise TrainingError(f"{where} raised {quote_error_with_place(error, part.__module__)}; mend it") from error
+            raise TrainingError(f"{where} raised {quote_error_with_place(error, part.__module__)}; fix it") from error
         if not fits(result, arguments):
             found = required.find_fault(result, arguments) or describe_value(result)
             raise ConfigError(f"{where} gave {found}, but {required.result} is needed")
@@ -470,7 +463,7 @@ def _guard(method: Callable[..., Any], part: type, slot: str, name: str, require
 
 
 def check_drawn_tasks(curriculum: object, tasks: object, num: int) -> None:
-    """Refuse what a curriculum at work gave for tasks, if it is something else."""
+    """Raise a ConfigError if a curriculum did not give `num` tasks."""
     if not _is_list_of(tasks, "Task") or len(tasks) != num:  # type: ignore[arg-type]
         raise ConfigError(
             f"the curriculum {type(curriculum).__name__}: next gave {describe_value(tasks)}, but a list of {num} tasks "
@@ -479,7 +472,7 @@ def check_drawn_tasks(curriculum: object, tasks: object, num: int) -> None:
 
 
 def check_members(part: Any, slot: str) -> None:
-    """Refuse a part from outside that lacks what its slot needs, or whose methods take something else."""
+    """Raise a ConfigError if an external part lacks a member of its slot, or a method takes other parameters."""
     kind = type(part)
     if _is_own(kind):
         return
@@ -488,7 +481,7 @@ def check_members(part: Any, slot: str) -> None:
         if name in kind.model_fields:
             raise ConfigError(f"{where} has {name!r} as a field; write `{name}: {NAMES.partition(' =')[0]} = ...`")
     members = {name: required.written for name, required in REQUIRED.get(slot, {}).items() if required.written}
-    # What some of them declare of themselves changes how they are called.
+    # Some parts declare that they are called with more arguments.
     if slot == "filter" and getattr(part, "reads_credit", False):
         members["__call__"] = "(table, credit)"
     if slot == "loss" and hasattr(kind, "first_pass"):
@@ -497,7 +490,7 @@ def check_members(part: Any, slot: str) -> None:
 
 
 def check_methods(opened: Any, kind: str, where: str) -> None:
-    """Refuse something that a part opened whose methods do not take what they will be called with."""
+    """Raise a ConfigError if an object that a part opened lacks a method, or a method takes other parameters."""
     if not _is_own(type(opened)):
         _check(opened, f"{where}: {type(opened).__name__}", OPENED[kind])
 
@@ -507,8 +500,7 @@ def _check(thing: Any, where: str, members: Mapping[str, str]) -> None:
         is_method = written.startswith("(")
         taken = ", ".join(["self", *written[1:-1].split(", ")]).removesuffix(", ")
         wanted = f"def {name}({taken})" if is_method else f"{name}: {written}"
-        # Asked of the class first: a property may be dear to compute, or need what is not there yet.
-        # Every class can be called, so that `hasattr` would find `__call__` on each.
+        # The class first: a property may be slow, or not ready yet, and `hasattr` finds `__call__` on every class.
         if not any(name in vars(kind) for kind in type(thing).__mro__) and not hasattr(thing, name):
             raise ConfigError(f"{where} has no {name!r}; write `{wanted}`")
         if is_method and not _takes(getattr(thing, name), written):
@@ -516,14 +508,12 @@ def _check(thing: Any, where: str, members: Mapping[str, str]) -> None:
 
 
 def _takes(method: Any, written: str) -> bool:
-    """Whether a method can be called with what is written, in that order."""
-    if not callable(method):
-        return False
+    """Whether a method can be called with these parameters."""
     by_place, _, by_name = ([name for name in names.split(", ") if name] for names in written[1:-1].partition("*"))
     try:
         inspect.signature(method).bind(*by_place, **dict.fromkeys(by_name))
-    except TypeError:
+    except TypeError:  # also if it cannot be called at all
         return False
-    except ValueError:  # nobody can say what it takes
-        return True
+    except ValueError:  # a builtin without a signature
+        pass
     return True

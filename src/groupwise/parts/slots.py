@@ -1,6 +1,6 @@
-"""The slots of an algorithm: what each of its parts is handed, and what it returns.
+"""The slots of an algorithm: the arguments and results of its parts.
 
-A slot is a small protocol; `...Part` is the annotation of a field that a part of that slot fills.
+Each slot is a small protocol. `...Part` is the annotation of a field that takes a part of that slot.
 """
 
 from __future__ import annotations
@@ -28,55 +28,54 @@ Draw = Callable[..., np.random.Generator]
 
 
 class Grouper(Protocol):
-    """Says who is compared with whom: a label a step, -1 = not comparable."""
+    """Says which steps are compared: one group label per step, -1 = not comparable."""
 
     def __call__(self, table: StepTable) -> IntArray: ...
 
 
 class Signal(Protocol):
-    """Says what is compared: a number a step."""
+    """Says what is compared: one number per step."""
 
     def __call__(self, table: StepTable) -> FloatArray: ...
 
 
 class Baseline(Protocol):
-    """Takes the group's own level out of its members' values; returns the centred values."""
+    """Subtracts a group's baseline from its members' values; returns the centred values."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray: ...
 
 
 class Scale(Protocol):
-    """Says how far apart a group's members lie: a number a group."""
+    """The spread of a group's values: one number per group."""
 
     def __call__(self, values: FloatArray, groups: Segments) -> FloatArray: ...
 
 
 class Estimator(Protocol):
-    """Turns a table into credit."""
+    """Computes the advantages of a table."""
 
     def __call__(self, table: StepTable) -> Credit: ...
 
 
 class TokenCreditPart(Protocol):
-    """Turns the credit of steps into that of their sampled tokens, and says which of these train.
+    """Turns the advantages of steps into those of their sampled tokens, and says which tokens train.
 
-    `credit` is handed over in the table's order of steps.
+    `credit` is in the table's order of steps.
     """
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit: ...
 
 
 class Filter(Protocol):
-    """Says which steps may train: True a step to keep. Groups still count the steps it drops."""
+    """Says which steps may train: True = keep. Groups still count the steps it drops."""
 
     def __call__(self, table: StepTable) -> BoolArray: ...
 
 
 class CreditFilter(Protocol):
-    """A filter that declares `reads_credit = True`: it is asked once there is credit, so that credit cannot depend on
-    it.
+    """A filter with `reads_credit = True`: it is called after the advantages are computed, which cannot depend on it.
 
-    `credit` is handed over in the table's order of steps; `table.trains` says what the other filters leave.
+    `credit` is in the table's order of steps; `table.trains` says which steps the other filters keep.
     """
 
     reads_credit: ClassVar[bool]
@@ -85,47 +84,46 @@ class CreditFilter(Protocol):
 
 
 class Measure(Protocol):
-    """Finds something out about attempts before they are compared: a mapping of facts for each step of each attempt.
+    """A scorer: calls a model or judge before the rollouts are compared, and gives a mapping of step info per step.
 
-    Facts are written down with the steps and become columns of the table, so that credit can be derived again without
-    whatever was asked. `tools` is what it may ask, `groupwise.rollout.measures.Tools`; `draw(...)` gives a random
-    generator by name.
+    Step info is stored with the steps and becomes columns of the table, so advantages can be computed again without the
+    model or judge. `tools` is a `groupwise.rollout.measures.Tools`; `draw(...)` gives a random generator by name.
     """
 
     @property
     def needs(self) -> frozenset[str]:
-        """What of the tools it asks: generate, score, reference, hidden, judge."""
+        """The tools that it uses: generate, score, reference, hidden, judge."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Any, *, draw: Draw) -> list[Any]: ...
 
 
 class Judge(Protocol):
-    """Answers questions about attempts, `groupwise.rollout.judges.JudgeQuestion`: a finite number for each."""
+    """Answers questions about rollouts, `groupwise.rollout.judges.JudgeQuestion`, with one finite number each."""
 
     def __call__(self, questions: Sequence[Any]) -> list[float]: ...
 
 
 class Shaper(Protocol):
-    """Adds to what a group's attempts earned by comparing them: a number for each step of each attempt."""
+    """Group reward shaping: compares a group's rollouts and adds to their rewards, one number per step."""
 
     @property
     def needs_entropy(self) -> bool:
-        """Whether it reads the entropies of the sampled tokens, which not every engine records."""
+        """Whether it reads the entropies of the sampled tokens, which some engines do not record."""
 
     def __call__(self, group: Sequence[Trajectory]) -> list[tuple[float, ...]]: ...
 
 
 class Replay(Protocol):
-    """Says which past attempts join the groups of an update.
+    """Says which past rollouts join the groups of an update.
 
-    `version` is the version of the weights that are about to learn; `draw(...)` gives a random generator by name. A
-    part that recalls attempts with the credit they had says so with `keeps_credit: ClassVar[bool] = True`, so that a
-    loss that reads more than credit is refused before a model loads.
+    `version` is the policy version that learns; `draw(...)` gives a random generator by name. A part whose replayed
+    rollouts keep their old advantages declares `keeps_credit: ClassVar[bool] = True`. Then a loss that reads more than
+    advantages is an error before a model loads.
     """
 
     @property
     def max_log_ratio(self) -> float | None:
-        """How far, in nats a token, the policy may have moved away from a past attempt; None = however far."""
+        """How far, in nats per token, the policy may have moved away from a past rollout; None = no limit."""
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
@@ -133,45 +131,44 @@ class Replay(Protocol):
 
 
 class Admission(Protocol):
-    """Says which attempts of a group are compared at all; those that are not leave its statistics too."""
+    """A rollout filter: says which rollouts of a group are kept. The others are left out of its statistics too."""
 
     def __call__(self, group: Sequence[Trajectory], *, draw: Draw) -> Sequence[Trajectory]: ...
 
 
 class Guidance(Protocol):
-    """Says which tasks get further attempts with guidance in their prompt, and what it says."""
+    """Says which tasks get further rollouts with a hint in the prompt, and writes the hint."""
 
     def words(self) -> tuple[str, ...]:
-        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+        """Words of its hints that the environment does not use, for a tokenizer that is made from scratch."""
 
     def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:
-        """The past attempts that guidance is made of, one for each task that gets some."""
+        """The past rollouts that hints are made of, one for each task that gets a hint."""
 
     def text(self, past: Trajectory, say: Callable[[Sequence[int]], str]) -> str:
-        """The guidance itself; `say` turns sampled ids into text."""
+        """The hint; `say` decodes sampled ids."""
 
     def joins_unguided_group(self, trajectory: Trajectory) -> bool:
-        """Whether a guided attempt also trains without guidance, among the attempts at the task itself."""
+        """Whether a rollout with a hint also trains without the hint, in the task's own group."""
 
 
 class Pairing(Protocol):
-    """Says which attempts at a task a loss holds against each other, as numbers of the table's attempts."""
+    """Says which rollouts of a task a loss compares in pairs, as numbers of the table's rollouts."""
 
     def __call__(self, table: StepTable) -> Sequence[Pair]: ...
 
 
 class Loss(Protocol):
-    """Makes the number that is minimised of a micro-batch's token columns; its shares of an update add up.
+    """Computes the loss of a micro-batch from its token columns. The losses of all micro-batches of an update add up.
 
-    The columns and the result hold tensors, which `parts` does not name: see `groupwise.losses`. What else one may
-    have:
+    The columns and the result hold tensors, see `groupwise.losses`. Optional members:
 
-    - `ignores_zero_credit`: one that says so is not shown samples without credit.
-    - `columns`, `channels`: names of the step table's columns and of the algorithm's channels that it is handed.
-    - `first_pass(columns, totals)`: makes a summary of a micro-batch, without gradient. It is called for all
-      micro-batches of an optimiser step before any of them is learnt from; their summaries, added up by `+` or by a
-      method `merge`, come third in the call: `loss(columns, totals, summary)`.
-    - `order_turns(num_turns)` and `carry(columns, totals)`: turns are learnt one stage after the other; see
+    - `ignores_zero_credit`: if True, it gets no samples with advantage 0.
+    - `columns`, `channels`: names of the step table's columns and of the algorithm's channels that it reads.
+    - `first_pass(columns, totals)`: a summary of a micro-batch, without gradient. It is called for all micro-batches of
+      an optimizer step before the loss. The sum of the summaries, by `+` or by a method `merge`, is the third argument:
+      `loss(columns, totals, summary)`.
+    - `order_turns(num_turns)` and `carry(columns, totals)`: turns are learned in stages; see
       `groupwise.learner.micro_batches`.
     """
 
@@ -201,9 +198,8 @@ PairingPart = Annotated[Pairing, Slot("pairing")]
 LossPart = Annotated[Loss, Slot("loss")]
 
 
-# The slot `engine`: who samples responses, said without torch, so that run files decode without it.
-#
-# The part says what its engine gives before anything loads; `groupwise.engines.engine` has the engine itself.
+# The slot `engine`. It is here, without torch, because run files are read without torch; the protocol of an engine is
+# `groupwise.engines.engine`.
 
 ENTROPY = "entropy"
 SCORES = "scores"
@@ -214,7 +210,7 @@ CAPABILITIES: Mapping[str, str] = {
     SCORES: "the log-probs of recorded tokens",
     VERSIONS: "which version of the weights sampled a token",
 }
-"""What an engine may give beside sampled tokens and their log-probs, in words."""
+"""What an engine may give in addition to sampled tokens and their log-probs, in words."""
 
 _CUT = (
     "no engine cuts the distribution: the log-probs of what is left would not be the policy's, and every ratio of the "
@@ -233,47 +229,47 @@ REFUSED_SAMPLING: Mapping[str, str] = {
     **dict.fromkeys(("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"), _PENALTY),
     **dict.fromkeys(("stop", "stop_strings"), _STOP),
 }
-"""Settings of sampling that other tools have and that every engine here refuses alike, with the reason."""
+"""Sampling settings of other tools that no engine has here, with the reason."""
 
 REFUSED_SHARING: Mapping[str, str] = {
     "share_weights": "only the engine that computes in the trainer's own modules can read the learner's weights where "
     'they are; use kind = "local"',
 }
-"""What engines with weights elsewhere refuse."""
+"""Settings that engines with their own copy of the weights do not have, with the reason."""
 
 
 class EnginePart(Protocol):
-    """Fills the slot `engine`: the settings of an engine, and how it is opened.
+    """The settings of an engine, and how it is opened.
 
-    One whose engine answers several threads at once, and goes on answering while it takes over weights, also has
-    `supports_inflight_weight_update = True`: `rollout.lag = "free"` asks for it.
+    An engine that answers several threads at once, also during a weight sync, has
+    `supports_inflight_weight_update = True`. `rollout.lag = "free"` needs it.
     """
 
     @property
     def gives(self) -> frozenset[str]:
-        """Which of `CAPABILITIES` its engine gives; what needs another one is refused before a model loads."""
+        """Which of `CAPABILITIES` its engine gives. If a run needs another one, it fails before a model loads."""
 
     @property
     def precision(self) -> str:
-        """What it computes in, float32 or bfloat16: how near its log-probs are to the learner's."""
+        """float32 or bfloat16: how near its log-probs are to the learner's."""
 
     def check_device(self, device: str) -> None:
-        """Refuse, before a model loads, what cannot work where the learner computes: "cpu", "cuda"."""
+        """Raise an error, before a model loads, if the engine cannot work with the learner's device: "cpu", "cuda"."""
 
     def open(self, source: Any) -> Any:
         """The engine for a run's model, a `groupwise.engines.model_source.ModelSource`.
 
-        It holds weights of its own, those of the model, as version 0. Where they come from is its affair: a copy of
-        the loaded model, the model's folder, or a server that was started with them.
+        It has its own copy of the model's weights, as version 0: from the loaded model, from the model's folder, or in
+        a server that was started with them.
         """
 
 
 EngineSlot = Annotated[EnginePart, Slot("engine")]
-"""A field of a run file that an engine fills."""
+"""A field that takes an engine."""
 
 
 def check_engine_part(part: Any) -> None:
-    """Refuse an engine's part that promises what nobody knows."""
+    """Raise a ConfigError if an engine's part declares unknown capabilities or an unknown precision."""
     kind = kind_of(type(part))
     if not isinstance(part.gives, frozenset):
         raise ConfigError(

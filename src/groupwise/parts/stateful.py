@@ -1,8 +1,8 @@
-"""Stateful parts: how one is started, what it hears once an update, and how others read what it remembers.
+"""Stateful parts: how they start, what they receive per update, and how other parts read their state.
 
-A part stays a frozen model. What it remembers lives in a state that the run keeps for it, under the part's path in the
-settings (`algorithm.advantage.of`). What the state knows of tasks becomes columns of the step table, so that the part,
-or any other, reads it by name, and so that credit derives again from what the journal wrote down.
+A part stays a frozen model. The run keeps its state under the part's path in the settings (`algorithm.advantage.of`).
+What the state knows of tasks becomes columns of the step table. Any part can read them by name, and advantages can be
+computed again from the journal.
 """
 
 from __future__ import annotations
@@ -26,76 +26,73 @@ from groupwise.system.json_text import describe_strangeness, parse_json
 from groupwise.system.text import describe_value
 
 METHODS = ("columns", "observe", "state_dict", "load_state_dict")
-"""What a state can do."""
+"""The methods of a state."""
 OTHER_STARTS = frozenset({"curriculum", "tracker"})
-"""Slots whose protocols have a `start` of their own, which begins something else."""
+"""Slots whose protocols have another method `start`."""
 LIVE_SLOTS = OTHER_STARTS | {"env", "model", "engine", "learner", "weight_transfer"}
-"""Slots whose parts open something that lives, and which may therefore have a `start` that means another thing."""
+"""Slots whose parts open something, and may therefore have a method `start` with another meaning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedUpdate:
-    """What an update brought, as a stateful part hears it.
+    """The results of an update, as a stateful part receives them.
 
-    Worked example: update 3 sampled four attempts at one task and the plan kept them all: four trajectories, and the
-    credit of each one's steps. Had the plan left the group out, the four credits would be None, and no measure
-    would have seen the four.
+    Worked example: update 3 sampled four rollouts of one task and the plan kept them all: four trajectories, and the
+    advantages of each one's steps. If the plan had dropped the group, the four entries of `credit` would be None, and
+    no scorer would have run on the four.
     """
 
     number: int
-    """Which update, from 1."""
+    """Number of the update, from 1."""
     trajectories: Sequence[Trajectory]
-    """The unguided attempts that ended without a fault, before any filter: these speak for the policy. Their steps have
-    the facts that measures found, and not what shaping added; an attempt that took no part was measured by nobody."""
+    """The rollouts without a hint that ended without an error, before any filter: these show what the policy does.
+    Their steps have the info of scorers, but no reward shaping. Rollouts that were not used have no info of scorers."""
     credit: Sequence[Sequence[float] | None]
-    """Credit of each trajectory's steps; None = it took no part: the plan or an admission left it out, or a guided
-    attempt took its place."""
+    """Advantages of each trajectory's steps; None = it was not used: the plan or a rollout filter dropped it, or a
+    rollout with a hint took its place."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """What the learner measured over the whole update; empty where nothing trained."""
+    """The learner's metrics of the whole update; empty if nothing trained."""
 
 
 class PartState(Protocol):
-    """What a part remembers. It changes in `observe` and `load_state_dict` alone."""
+    """The state of a part. It changes only in `observe` and `load_state_dict`."""
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
-        """What it knows of tasks, as columns of the step table: one finite number a task, by the column's name.
+        """What it knows of tasks, as columns of the step table: one finite number per task, by the column's name.
 
-        A column may have a row for each task instead, a number for each index of a step; the last of a row is for all
-        later steps too.
+        A column may have one row per task instead, with a number per step index. The last number of a row also holds
+        for all later steps.
         """
 
     def observe(self, update: ObservedUpdate) -> None:
-        """Hear what an update brought; once an update, after the weights were handed over."""
+        """Receive the results of an update, once per update, after the weight sync."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that it remembers, as JSON: numbers, text, booleans, None, lists, and dicts with text for keys."""
+        """The whole state as JSON: numbers, text, booleans, None, lists, and dicts with text for keys."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what was remembered, to the bit."""
+        """Restore a state bit-exact."""
 
 
 @runtime_checkable
 class ReferenceState(Protocol):
-    """A state that also says which policy is the reference that a loss compares with. A run has at most one."""
+    """A state that also names the reference policy of the loss. A run has at most one."""
 
     @property
     def reference(self) -> int:
-        """The update whose policy it is; 0 = the one that the run started from. Only the update that was just heard of
-        may take the place of the one before."""
+        """The update whose policy is the reference; 0 = the initial policy. It may only change to the update that was
+        just observed."""
 
 
 class Stateful(Protocol):
-    """A stateful part; any part of any slot may be one."""
+    """A stateful part. Parts of any slot may be stateful."""
 
     def start(self, *, seed: int) -> PartState:
-        """Begin with nothing remembered; randomness comes from the seed alone."""
+        """A new state; all randomness comes from the seed."""
 
 
 def find_stateful(root: Part, path: str = "") -> dict[str, Stateful]:
-    """The stateful parts within a part, by path.
-
-    Parts that compare equal are one part, as they are to a step table: they share one state, under the first path.
-    """
+    """The stateful parts within a part, by path. Equal parts share one state, under the first path."""
     by_path: dict[str, Stateful] = {}
     for where, part in root.parts_by_path(path):
         if is_stateful(part):
@@ -110,7 +107,7 @@ def find_stateful(root: Part, path: str = "") -> dict[str, Stateful]:
 
 
 def is_stateful(part: Part) -> TypeGuard[Stateful]:
-    """Whether a part is stateful: a method `start` that takes a seed and asks for nothing else."""
+    """Whether a part is stateful: it has a method `start` that needs only a seed."""
     start = getattr(part, "start", None)
     if part.slot in OTHER_STARTS or not callable(start):
         return False
@@ -122,12 +119,12 @@ def is_stateful(part: Part) -> TypeGuard[Stateful]:
 
 
 def read_part_state(where: str, state: PartState) -> dict[str, Any]:
-    """What a part remembers, as JSON that shares nothing with it; an error that names the part where it is none."""
+    """A copy of a part's state, through JSON; an error names the part if its state is not JSON."""
     state_dict = state.state_dict()
     if not isinstance(state_dict, dict):
         raise ConfigError(f"{where}: state_dict gave {describe_value(state_dict)}, but a dict of JSON values is needed")
     try:
-        copy = parse_json(json.dumps(state_dict, allow_nan=False))  # in its own order, which the part may go by
+        copy = parse_json(json.dumps(state_dict, allow_nan=False))  # keys keep their order, which the part may use
     except (TypeError, ValueError, RecursionError):
         copy = None
     if copy != state_dict:
@@ -141,14 +138,21 @@ def read_part_state(where: str, state: PartState) -> dict[str, Any]:
 
 
 def read_columns(where: str, state: PartState, tasks: Sequence[Task]) -> dict[str, dict[str, Remembered]]:
-    """What a part knows of tasks, by column and task id; an error that names the part where these are no numbers."""
+    """What a part knows of tasks, by column and task id; an error names the part if these are no numbers."""
     columns = state.columns(tasks)
     if not isinstance(columns, Mapping) or not all(isinstance(name, str) and name for name in columns):
         raise ConfigError(
             f"{where}: columns gave {describe_value(columns)}, but arrays by the names of columns are needed"
         )
     for name, values in columns.items():
-        if not _is_column(values, len(tasks)):
+        if not (
+            isinstance(values, np.ndarray)
+            and values.dtype.kind == "f"
+            and values.ndim in (1, 2)
+            and values.shape[0] == len(tasks)
+            and all(values.shape[1:])
+            and np.isfinite(values).all()
+        ):
             raise ConfigError(
                 f"{where}: columns gave {describe_value(values)} for {name!r}, but a NumPy array of one finite float "
                 f"for each of the {len(tasks)} tasks is needed, or of a row for each, by the index of a step"
@@ -159,20 +163,8 @@ def read_columns(where: str, state: PartState, tasks: Sequence[Task]) -> dict[st
     }
 
 
-def _is_column(values: object, num_tasks: int) -> bool:
-    """Whether these are finite numbers, one for each task, or a row of at least one for each."""
-    return (
-        isinstance(values, np.ndarray)
-        and values.dtype.kind == "f"
-        and values.ndim in (1, 2)
-        and values.shape[0] == num_tasks
-        and all(values.shape[1:])
-        and bool(np.isfinite(values).all())
-    )
-
-
 def join_columns(table: StepTable, states: Sequence[StateBefore]) -> StepTable:
-    """The table with what parts remembered of its tasks; a name that is taken is an error that says by whom."""
+    """The table with the states' columns; an error names the part whose column has a name that is taken."""
     if not states:
         return table
     check_names([(f"{state.path} ({state.kind})", state.columns) for state in states], taken=table.extra)
@@ -180,7 +172,7 @@ def join_columns(table: StepTable, states: Sequence[StateBefore]) -> StepTable:
 
 
 def check_names(given: Iterable[tuple[str, Iterable[str]]], *, taken: Iterable[str] = ()) -> None:
-    """Refuse names of columns that two parts give, or that are taken; `given` says who gives which."""
+    """Raise a ConfigError if a name of a column is taken, or given by two parts; `given` has the names per part."""
     own, owners = {*RESERVED_NAMES, *taken}, dict[str, str]()
     for where, names in given:
         for name in names:
@@ -194,7 +186,7 @@ def check_names(given: Iterable[tuple[str, Iterable[str]]], *, taken: Iterable[s
 
 
 def check_journaled(root: Part, states: Sequence[StateBefore], *, where: str, path: str = "") -> None:
-    """Refuse to derive credit again where the journal keeps nothing of a stateful part."""
+    """Raise a RecordError if the journal has no state of a stateful part: advantages cannot be computed again."""
     kept = {state.path for state in states}
     for missing in find_stateful(root, path):
         if missing not in kept:
@@ -206,18 +198,17 @@ def check_journaled(root: Part, states: Sequence[StateBefore], *, where: str, pa
 
 @dataclass(frozen=True, kw_only=True)
 class StateBefore:
-    """What a part remembered when an update began, as the journal keeps it.
+    """A part's state when an update began, as the journal stores it.
 
     Worked example: path "algorithm.advantage.of", kind "above_prior", state {"tasks": {"t1": [0.25, 4.0]}}, columns
     {"prior": {"t1": 0.25, "t2": 0.5}}.
     """
 
     path: str
-    """Where the part stands in the run's settings."""
+    """The part's path in the run's settings."""
     kind: str
-    """What a run file calls it."""
+    """The part's kind."""
     state: Mapping[str, Any]
-    """What it remembered."""
+    """The state."""
     columns: Mapping[str, Mapping[str, Remembered]]
-    """What it knew of the update's tasks by the column's name and the task's id: a number, or one for each index of a
-    step."""
+    """Its columns for the update's tasks, by column and task id: a number, or one per step index."""

@@ -1,8 +1,7 @@
-"""The index of past attempts: found by task in well under a millisecond, and read back whole.
+"""The index of past rollouts by task, for replay.
 
-The index is a table of the journal (`history`), written with the attempts in one transaction: it goes back with the
-journal when a run is resumed, and never holds an attempt that the journal does not. Replayed attempts are not written
-again.
+The index is a table of the journal (`history`). It is written in the transaction of the update, so it always holds the
+rollouts of the journal, also after a resume. Replayed rollouts are not written again.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,18 @@ from groupwise.system.errors import FileError
 
 
 class PastAttempts:
-    """Past attempts by task, over the database of a journal."""
+    """Past rollouts by task, read from a journal."""
 
     def __init__(self, database: JournalDatabase) -> None:
-        self._database, self._name = database, str(database.path)
+        self._database = database
 
     def recent(self, task: str, *, max_attempts: int, since: int = 0) -> list[PastAttempt]:
-        """The newest attempts at a task, newest update first, sampled by the weights of version `since` or later.
+        """The newest rollouts of a task, newest update first, sampled by policy version `since` or later.
 
-        Those that were sampled with guidance but are told without it are left out.
+        Rollouts that were sampled with a hint, but recorded without it, are left out.
         """
         rows = self._database.execute(
-            # Weights of version v sample for update v + 1 at the earliest, so that the index bounds the search.
+            # Version v samples for update v + 1 at the earliest: `number > since` lets SQLite use the index.
             "SELECT * FROM history WHERE task = ? AND number > ? AND version >= ? AND origin != ? "
             "ORDER BY number DESC, attempt LIMIT ?",
             (task, since, since, Origin.GUIDED.value, max_attempts),
@@ -41,7 +41,7 @@ class PastAttempts:
         return self._pasts(rows)
 
     def newest(self, *, max_attempts: int, after: int) -> list[PastAttempt]:
-        """The attempts at any task in the updates after one, newest first; of equal updates, by task and attempt."""
+        """The rollouts of all tasks after an update, newest update first, then ordered by task and number."""
         rows = self._database.execute(
             "SELECT * FROM history WHERE number > ? AND origin != ? ORDER BY number DESC, task, attempt LIMIT ?",
             (after, Origin.GUIDED.value, max_attempts),
@@ -49,11 +49,11 @@ class PastAttempts:
         return self._pasts(rows)
 
     def find(self, task: str, *, number: int, attempt: int) -> PastAttempt:
-        """One attempt at a task; an error where the index does not hold it."""
+        """One rollout of a task; an error if the index does not hold it."""
         return self._pasts([self._one("history", "*", task, number, attempt)])[0]
 
     def mean_score(self, task: str, *, max_attempts: int) -> float | None:
-        """Mean score of the newest attempts at a task that had no help; None where there are none."""
+        """Mean score of the newest rollouts of a task that had no help; None = there are none."""
         mean = self._database.execute(
             "SELECT AVG(score) FROM (SELECT score FROM history WHERE task = ? AND origin = ? ORDER BY number DESC, "
             "attempt LIMIT ?)",
@@ -62,7 +62,7 @@ class PastAttempts:
         return None if mean is None else float(mean)
 
     def read(self, past: PastAttempt) -> Trajectory:
-        """An attempt as it was sampled, whole: tokens, log-probs, entropies, and the rewards it had by itself."""
+        """A whole rollout as it was sampled: tokens, log-probs, entropies, and its own rewards."""
         columns = "stop, success, outcome, origin, steps"
         stop, success, outcome, origin, blob = self._one("trajectories", columns, past.task, past.number, past.attempt)
         with report_damage(self._database.path):
@@ -75,7 +75,7 @@ class PastAttempts:
                 id=f"{past.number}/{past.task}/{past.attempt}",
                 task=Task(id=past.task),
                 attempt=past.attempt,
-                # Which weights sampled each step matters where several sampled the attempt.
+                # The version per step is only needed if several versions sampled the rollout.
                 steps=tuple(read_step(row, _spans(row) if len(versions) > 1 else ()) for row in rows),
                 scores=scores,
                 stop=StopReason(stop),
@@ -84,13 +84,13 @@ class PastAttempts:
             )
 
     def credit_of(self, past: PastAttempt) -> tuple[float, ...]:
-        """The credit that an attempt's steps had in their own update."""
+        """The advantages that a rollout's steps had in their own update."""
         blob = self._one("trajectories", "credit", past.task, past.number, past.attempt)[0]
         with report_damage(self._database.path):
             return tuple(unpack_blob(blob))
 
     def list_recalled(self, number: int) -> list[dict[str, Any]]:
-        """What an update recalled: into which task's group, from which attempt of which update, why, and its credit."""
+        """The replayed rollouts of an update: the group they joined, their source, the reason, and their advantages."""
         cursor = self._database.execute("SELECT * FROM recalled WHERE number = ? ORDER BY task, attempt", (number,))
         names = [column[0] for column in cursor.description]
         rows = [dict(zip(names, row, strict=True)) for row in cursor]
@@ -100,20 +100,16 @@ class PastAttempts:
             ]
 
     def check(self, tasks: Collection[str], *, last: int | None = None) -> None:
-        """Refuse an index that does not hold exactly the attempts of the journal, or holds tasks that are no more.
+        """Raise a FileError if the index and the journal differ, or if the index has a task that is not in `tasks`.
 
-        With `last`, only what the updates up to it have left is looked at.
+        With `last`, only the updates up to it are checked.
         """
         until = {"last": last}
         query = "SELECT number, task, attempt FROM {} WHERE number <= coalesce(:last, number)"
         sides = query.format("trajectories"), query.format("history")
-        apart, beyond = (
-            self._database.execute(f"{side} EXCEPT {other} LIMIT 1", until).fetchone()
-            for side, other in (sides, sides[::-1])
-        )
-        for attempt in (apart, beyond):
-            if attempt:
-                raise FileError(self._disagrees(f"attempt {attempt[2]} at {attempt[1]!r} in update {attempt[0]}"))
+        for side, other in (sides, sides[::-1]):
+            if only_here := self._database.execute(f"{side} EXCEPT {other} LIMIT 1", until).fetchone():
+                raise self._make_mismatch_error(*only_here)
         fresh = self._database.execute(
             "SELECT DISTINCT task FROM history WHERE number <= coalesce(:last, number) AND origin = :fresh",
             until | {"fresh": Origin.FRESH.value},
@@ -121,8 +117,8 @@ class PastAttempts:
         for (task,) in fresh:
             if task not in tasks:
                 raise FileError(
-                    f"{self._name}: it remembers attempts at {task!r}, which is not among the environment's training "
-                    "tasks; give the environment as it was, with ids that are the same in every run, or start a new run"
+                    f"{self._database.path}: it has rollouts of task {task!r}, which is not in the environment's train "
+                    "set; use the same environment, with the same task ids in every run, or start a new run"
                 )
 
     def _pasts(self, rows: Iterable[Sequence[Any]]) -> list[PastAttempt]:
@@ -130,51 +126,42 @@ class PastAttempts:
             return [_past(row) for row in rows]
 
     def _one(self, table: str, columns: str, task: str, number: int, attempt: int) -> tuple[Any, ...]:
-        """Columns of one attempt's row; an error where the table does not hold it."""
+        """Columns of one rollout's row; an error if there is no such row."""
         where = "task = ? AND number = ? AND attempt = ?"
         row: tuple[Any, ...] | None = self._database.execute(
             f"SELECT {columns} FROM {table} WHERE {where}", (task, number, attempt)
         ).fetchone()
         if row is None:
-            raise FileError(self._disagrees(f"attempt {attempt} at {task!r} in update {number}"))
+            raise self._make_mismatch_error(number, task, attempt)
         return row
 
-    def _disagrees(self, what: str) -> str:
-        return (
-            f"{self._name}: the index of past attempts and the journal disagree on {what}: one holds it, the "
-            "other does not. The file was changed, or another version wrote it; start a new run, or go on without "
-            "replay"
+    def _make_mismatch_error(self, number: int, task: str, attempt: int) -> FileError:
+        return FileError(
+            f"{self._database.path}: the index of past rollouts and the journal differ: only one of them has rollout "
+            f"{attempt} of task {task!r} in update {number}. The file was changed, or another version wrote it; start "
+            "a new run, or resume without replay"
         )
 
 
 def write_past_attempts(
     database: sqlite3.Connection, number: int, trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]
 ) -> None:
-    """Write the index entries of an update's attempts, within the caller's transaction."""
-    database.executemany(
-        "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                trajectory.task.id,
-                number,
-                trajectory.attempt,
-                min(trajectory.versions, default=number - 1),
-                trajectory.origin.value,
-                score_of(trajectory),
-                max(map(abs, values), default=0.0),
-                digest_states(trajectory).tobytes(),
-                np.array([step.reward for step in trajectory.steps], dtype=np.float64).tobytes(),
-            )
-            for trajectory, values in zip(trajectories, credit, strict=True)
-        ],
-    )
+    """Write the index entries of an update's rollouts, within the caller's transaction."""
+    rows = []
+    for trajectory, values in zip(trajectories, credit, strict=True):
+        where = (trajectory.task.id, number, trajectory.attempt)
+        version, origin = min(trajectory.versions, default=number - 1), trajectory.origin.value
+        scores = (score_of(trajectory), max(map(abs, values), default=0.0))
+        rewards = np.fromiter(map(attrgetter("reward"), trajectory.steps), dtype=np.float64)
+        rows.append((*where, version, origin, *scores, digest_states(trajectory).tobytes(), rewards.tobytes()))
+    database.executemany("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
 
 def write_recalled(database: sqlite3.Connection, number: int, recalled: Sequence[RecalledAttempt]) -> None:
-    """Write what an update recalled, within the caller's transaction."""
+    """Write the replayed rollouts of an update, within the caller's transaction."""
     rows = []
     for attempt in recalled:
-        assert attempt.trajectory is not None, "only what was read can have taken part"
+        assert attempt.trajectory is not None, "a replayed rollout was read"
         origin = (attempt.past.task, attempt.past.number, attempt.past.attempt)
         how = (attempt.why, attempt.log_ratio, attempt.keeps_credit, pack_blob(list(attempt.credit)))
         rows.append((number, attempt.task, attempt.trajectory.attempt, *origin, *how))
@@ -197,7 +184,7 @@ def _past(row: Sequence[Any]) -> PastAttempt:
 
 
 def _spans(row: dict[str, Any]) -> tuple[tuple[int, int], ...]:
-    """Which version of the weights sampled which tokens of a step."""
+    """The policy versions that sampled a step's tokens, each with its number of tokens."""
     if "versions" in row:
         return tuple((int(version), len(list(tokens))) for version, tokens in groupby(row["versions"]))
     return ((int(row["version"]), len(row.get("response_ids", ()))),) if "version" in row else ()

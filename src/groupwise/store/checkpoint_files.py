@@ -1,4 +1,4 @@
-"""A checkpoint's `state.json`, with the digests of its files; which checkpoint is the latest, and which is whole."""
+"""A checkpoint's `state.json` with the digests of its files, and the choice of the checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from groupwise.system.json_text import digest_value, to_json
 from groupwise.system.text import quote_line
 
 NEEDED = ("files", "update", "learner_steps")
-"""What every state.json has; the loop adds its own."""
-MAX_POINTER_BYTES = 64
+"""What every state.json has; the loop adds more."""
 NUMBER = re.compile(r"[0-9]{4,12}")
 
 
 def write_state(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write state.json, with the digest of every other file and of itself; all of them are on the disk afterwards."""
+    """Write state.json with the digest of every other file and its own, and flush all files to the disk."""
     files = digest_files(folder, list_files(folder), flush=True)
     whole = {**content, "files": files}
     path = folder / STATE
@@ -32,18 +31,18 @@ def write_state(folder: Path, content: Mapping[str, Any]) -> None:
 
 
 def list_files(folder: Path) -> list[str]:
-    """List the files in a folder, at any depth, by their place in it."""
+    """The files in a folder, at any depth, by their relative paths."""
     return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """Read the state of a checkpoint whose files are all as they were written; else an error that says what fits."""
+    """Read the state of an unchanged checkpoint; else an error that names the checkpoint to use instead."""
     try:
         state = _read_state_file(path / STATE)
         change = find_change(path, state["files"])
     except (OSError, ValueError) as error:
         raise damage_error(path, str(error)) from None
-    # Whoever reads the folder might take a file that was added for one of its own.
+    # A reader of the folder could mistake an added file for its own.
     unknown = next((name for name in sorted(list_files(path)) if name not in {STATE, *state["files"]}), None)
     if change or unknown:
         raise damage_error(path, change or f"{unknown} was not written with it")
@@ -51,7 +50,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def check_files(path: Path, names: list[str]) -> None:
-    """Refuse files of a checkpoint that are not as they were written; the others need not be there."""
+    """Raise an error if one of these files of a checkpoint changed; the other files may be missing."""
     try:
         files = _read_state_file(path / STATE)["files"]
         change = find_change(path, {name: files.get(name) for name in names})
@@ -62,11 +61,11 @@ def check_files(path: Path, names: list[str]) -> None:
 
 
 def find_latest_checkpoint(folder: Path) -> Path | None:
-    """Find the checkpoint that `latest` names; None where there is none yet."""
+    """The checkpoint that `latest` names; None = there is none yet."""
     pointer = folder / LATEST
     try:
         with pointer.open("rb") as file:
-            name = file.read(MAX_POINTER_BYTES).decode("ascii").strip()
+            name = file.read(64).decode("ascii").strip()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -82,21 +81,18 @@ def find_latest_checkpoint(folder: Path) -> Path | None:
 
 
 def set_latest(folder: Path, name: str) -> None:
-    """Make `latest` name a checkpoint."""
+    """Write the name of a checkpoint into `latest`."""
     with write_atomic(folder / LATEST, flush=True) as draft:
         draft.write_text(name + "\n", encoding="ascii")
 
 
 def damage_error(path: Path, what: str) -> TrainingError:
-    """Make the error for a checkpoint that is not as it was written."""
+    """The error for a checkpoint that changed since it was written."""
     return TrainingError(f"checkpoint {path} is damaged ({quote_line(what)}); {advise_resuming(path.parent)}")
 
 
 def advise_resuming(folder: Path, chain: DigestChain | None = None, *, without: int | None = None) -> str:
-    """Say how to go on: from the newest checkpoint that is whole and that the journal leads to.
-
-    `without` is the number of one that is out of the question.
-    """
+    """Say from which checkpoint to resume: the newest unchanged one that fits the journal, except number `without`."""
     journal = folder.parent / JOURNAL
     try:
         if chain is None and journal.is_file():
@@ -104,34 +100,24 @@ def advise_resuming(folder: Path, chain: DigestChain | None = None, *, without: 
                 chain = opened.check_digest_chain()
     except FileError:
         return f"no checkpoint fits its journal, which cannot be read: move {JOURNAL} away and start the run again"
-    candidates = [path for path in _list_newest_first(folder) if int(path.name) != without]
-    fitting = (path for path in candidates if _is_whole_and_fits(path, chain))
-    newest = next(fitting, None)
-    if newest is None:
-        return "no other checkpoint is whole and fits the journal: start the run again"
-    return (
-        f"the newest checkpoint that is whole and fits the journal is {newest.name}: write `{newest.name}` into "
-        f"{folder / LATEST} and resume"
-    )
-
-
-def _list_newest_first(folder: Path) -> list[Path]:
     checkpoints = [path for path in folder.glob("[0-9]*") if NUMBER.fullmatch(path.name) and path.is_dir()]
-    return sorted(checkpoints, key=lambda path: int(path.name), reverse=True)
-
-
-def _is_whole_and_fits(path: Path, chain: DigestChain | None) -> bool:
-    try:
-        state = _read_state_file(path / STATE)
-        return find_change(path, state["files"]) is None and (
-            chain is None or chain.leads_to(int(path.name), state.get("journal"))
-        )
-    except (OSError, ValueError):
-        return False
+    for path in sorted(checkpoints, key=lambda path: int(path.name), reverse=True):
+        number = int(path.name)
+        try:
+            state = _read_state_file(path / STATE)
+            is_whole = number != without and find_change(path, state["files"]) is None
+        except (OSError, ValueError):
+            continue
+        if is_whole and (chain is None or chain.leads_to(number, state.get("journal"))):
+            return (
+                f"the newest checkpoint that is whole and fits the journal is {path.name}: write `{path.name}` into "
+                f"{folder / LATEST} and resume"
+            )
+    return "no other checkpoint is whole and fits the journal: start the run again"
 
 
 def _read_state_file(path: Path) -> dict[str, Any]:
-    """Read state.json; ValueError where it cannot be what was written."""
+    """Read state.json; a ValueError if it changed since it was written."""
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -139,9 +125,7 @@ def _read_state_file(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise ValueError(f"{STATE} is not JSON") from None
     if not isinstance(state, dict) or not isinstance(state.get("files"), dict):
-        raise ValueError(
-            f"{STATE} has no digests of the files: it is of a version before they were written, or changed"
-        )
+        raise ValueError(f"{STATE} has no digests of the files: an older version wrote it, or it was changed")
     digest = state.pop("digest", None)
     if digest != digest_value(state):
         raise ValueError(f"{STATE} is not as it was written")

@@ -1,4 +1,4 @@
-"""A record of another program: its fields read one by one, and a fault told with the line and the field."""
+"""A record of another program. Its fields are read one by one; an error names the line and the field."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from groupwise.store.rollout_rows import quote_json
 from groupwise.system.errors import FileError
 from groupwise.system.json_text import LARGEST_FLOAT, to_canonical_json
 
-_INTEGERS = frozenset({int})
-_NUMBERS = frozenset({int, float})
-_TRUTHS = frozenset({int, bool})
-
 
 def read_records(lines: JsonLines, progress: Progress | None) -> Iterator[Record]:
     """Every line of another program's file, which must be an object."""
@@ -30,38 +26,41 @@ def read_records(lines: JsonLines, progress: Progress | None) -> Iterator[Record
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One JSON object of a foreign file, with the place it stands at.
+    """One JSON object of another program's file, with its place.
 
-    Programs that dump with `json.dumps(..., default=str)` write numpy numbers and truth values as text ("1.0", "True");
-    such text is read as what it was.
+    Programs that use `json.dumps(..., default=str)` write numpy numbers and booleans as text ("1.0", "True"). Such text
+    is read as the number or boolean.
     """
 
     path: Path
     line: int
     fields: dict[str, Any]
     inside: str = ""
-    """Where in the line the object stands, such as "traces[0].nodes[3]"; empty for the line itself."""
+    """Path of the object in the line, such as "traces[0].nodes[3]"; empty for the line itself."""
     unit: str = "line"
     """What `line` counts: lines, or rows of a Parquet file."""
 
     def error(self, name: str, fault: str, advice: str) -> FileError:
         """An error about one field."""
-        field = f"{self.inside}.{name}" if self.inside else name
-        return FileError(f"{self.path}, {self.unit} {self.line}: field {field!r} {fault}; {advice}", row=self.line)
+        where = f"{self.path}, {self.unit} {self.line}: field {self._path_of(name)!r}"
+        return FileError(f"{where} {fault}; {advice}", row=self.line)
+
+    def _path_of(self, name: str) -> str:
+        return f"{self.inside}.{name}" if self.inside else name
 
     def first(self, names: Iterable[str]) -> str | None:
-        """The first of these fields that is there."""
+        """The first of these fields that the record has."""
         return next((name for name in names if name in self.fields), None)
 
     def id(self, name: str) -> str | int:
-        """A field that names something."""
+        """An id: text or an integer."""
         value = self._require(name)
         if type(value) is str or type(value) is int:
             return value
         raise self.error(name, f"is {quote_json(value)}", "an id is text or an integer")
 
     def number(self, name: str) -> float:
-        """A number."""
+        """A number, also one written as text."""
         value = self._require(name)
         if isinstance(value, str):
             try:
@@ -80,7 +79,7 @@ class Record:
         return int(value)
 
     def truth(self, name: str) -> bool:
-        """True or false."""
+        """A boolean, also one written as text or as 0 or 1."""
         value = self._require(name)
         for meaning, spellings in ((True, (1, "True", "true")), (False, (0, "False", "false"))):
             if value in spellings:
@@ -88,40 +87,40 @@ class Record:
         raise self.error(name, f"is {quote_json(value)}", "it takes true or false")
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """True or false, where it is said."""
+        """A boolean with a default."""
         return default if self.fields.get(name) is None else self.truth(name)
 
     def integers(self, name: str) -> list[int]:
         """A list of whole numbers; absent = empty."""
-        return self._read_list(name, _INTEGERS, "a list of integers")
+        return self._read_list(name, {int}, "a list of integers")
 
     def numbers(self, name: str) -> list[float]:
-        """A list of numbers that have a float; absent = empty."""
-        values = self._read_list(name, _NUMBERS, "a list of numbers")
+        """A list of numbers in the range of a float; absent = empty."""
+        values = self._read_list(name, {int, float}, "a list of numbers")
         if any(type(value) is int and not -LARGEST_FLOAT <= value <= LARGEST_FLOAT for value in values):
             raise self.error(name, f"is {quote_json(values)}", "it takes a list of numbers")
         return values
 
     def truths(self, name: str) -> list[bool]:
-        """A list of truth values, also as 0 and 1; absent = empty."""
-        values = self._read_list(name, _TRUTHS, "a list of true and false")
+        """A list of booleans, also as 0 and 1; absent = empty."""
+        values = self._read_list(name, {int, bool}, "a list of true and false")
         if not {0, 1}.issuperset(values):
             raise self.error(name, f"is {quote_json(values)}", "it takes a list of true and false")
         return values
 
     def text(self, name: str | None) -> str | None:
-        """A text, or None where there is none."""
+        """A text; None if the field is absent or holds another type."""
         value = self.fields.get(name) if name is not None else None
         return value if isinstance(value, str) else None
 
     def record(self, name: str) -> Record | None:
-        """An object inside this one, or None where there is none."""
+        """An object inside this one; absent = None."""
         value = self.fields.get(name)
         if value is None:
             return None
         if not isinstance(value, dict):
             raise self.error(name, f"is {quote_json(value)}", "it takes an object")
-        return Record(self.path, self.line, value, f"{self.inside}.{name}" if self.inside else name)
+        return Record(self.path, self.line, value, self._path_of(name))
 
     def records(self, name: str) -> list[Record]:
         """A list of objects inside this one; absent = empty."""
@@ -130,10 +129,10 @@ class Record:
             return []
         if not isinstance(value, list) or not all(isinstance(inner, dict) for inner in value):
             raise self.error(name, f"is {quote_json(value)}", "it takes a list of objects")
-        prefix = f"{self.inside}.{name}" if self.inside else name
+        prefix = self._path_of(name)
         return [Record(self.path, self.line, inner, f"{prefix}[{i}]") for i, inner in enumerate(value)]
 
-    def _read_list(self, name: str, kinds: frozenset[type], takes: str) -> list[Any]:
+    def _read_list(self, name: str, kinds: set[type], takes: str) -> list[Any]:
         value = self.fields.get(name)
         if value is None:
             return []
@@ -148,5 +147,5 @@ class Record:
 
 
 def make_id(value: Any) -> str:
-    """An id for something that has none of its own: the same for the same content."""
+    """An id for a value without one: a digest of its content."""
     return hashlib.blake2b(to_canonical_json(value).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

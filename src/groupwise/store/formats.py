@@ -1,4 +1,4 @@
-"""Opening recorded rollouts of any format that groupwise reads."""
+"""Opens recorded rollouts of any format that groupwise reads."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def open_rollouts(path: str | Path, *, format: str = AUTO, columns: Mapping[str,
     """Open recorded rollouts.
 
     Args:
-        path: the file, plain or gzip, or a groupwise Parquet file; or the folder of a run, whose journal is read.
+        path: a JSON Lines file, plain or gzip, a groupwise Parquet file, or a run folder, whose journal is read.
         format: "groupwise", "verl_agent" (step dumps of verl-agent and its forks, and verl's own `{update}.jsonl`),
-            "verifiers" (`traces.jsonl` of verifiers 0.4), or "auto" to go by the first line.
-        columns: of a file of no such format, which of its columns is which key of a row, such as
+            "verifiers" (`traces.jsonl` of verifiers 0.4), or "auto" to recognise it by the first line.
+        columns: for any other format, the file's column for each key of a row, such as
             `{"task": "prompt_id", "reward": "reward_model.score"}`; see `groupwise.store.mapped_rows`.
     """
     path = Path(path)
@@ -60,9 +60,9 @@ def open_rollouts(path: str | Path, *, format: str = AUTO, columns: Mapping[str,
             names = ", ".join(list(first)[:8])
             found = f"an object with {names}{', …' if len(first) > 8 else ''}" if first else "an empty object"
         raise FileError(
-            f"{path}, line 1: found {found}, which is of no format that groupwise reads by itself; "
-            f"name the format ({', '.join(list_formats()[1:])}), say which columns are which "
-            f"(`--map {EXAMPLE}`), or write the file with groupwise.store.write_rollouts"
+            f"{path}, line 1: found {found}, which is of no format that groupwise recognises; name the format "
+            f"({', '.join(list_formats()[1:])}), map its columns (`--map {EXAMPLE}`), or write the file with "
+            "groupwise.store.write_rollouts"
         )
     if name == GROUPWISE:
         return RolloutsFile.open(path)
@@ -73,7 +73,7 @@ def open_rollouts(path: str | Path, *, format: str = AUTO, columns: Mapping[str,
 
 
 def _open_mapped(path: Path, columns: ColumnMap, format: str) -> RolloutsFile:
-    """Open anybody's file; one that says by itself what its columns are needs no map."""
+    """Open a file with a column map; a run folder or a groupwise file needs none."""
     if format != AUTO:
         raise ConfigError(f"format {format!r} and a column map; a format knows its columns: leave one of the two out")
     if is_run(path):
@@ -94,15 +94,15 @@ def _open_mapped(path: Path, columns: ColumnMap, format: str) -> RolloutsFile:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a path is the folder of a run, whose journal is read."""
+    """Whether a path is a run folder, whose journal is read."""
     try:
         return path.is_dir() and (path / JOURNAL).is_file()
-    except OSError:  # a name that is too long, a folder that may not be entered: reading it tells
+    except OSError:  # for example a name that is too long: reading it reports the error
         return False
 
 
 def recognise_format(first: Any) -> str | None:
-    """The format of a file by the value on its first line, or None."""
+    """The format of a file from the value of its first line, or None."""
     if is_header(first):
         return GROUPWISE
     if not isinstance(first, dict):
@@ -119,18 +119,18 @@ def _is_generation(first: Any) -> bool:
 
 
 FOREIGN = {"verl_agent": ("verl_agent", read_verl_agent_rows), "verifiers": ("verifiers", read_verifiers_rows)}
-"""What the file of each foreign format is read as, and by what."""
+"""The format names of other programs, each with what errors and reports call it and its reader."""
 
 
 def read_journal_rows(
     path: Path, progress: Progress | None, left_out: Counter[str]
 ) -> Iterator[tuple[int, RolloutRow]]:
-    """Every step of a run's updates, numbered from 1; the attempts at a task in one update are a group."""
+    """Every step of a run, numbered from 1. The rollouts of one task in one update are a group."""
     number, size = 0, path.stat().st_size
     with Journal(path, read_only=True) as journal:
         updates = journal.update_numbers()
         for done, update in enumerate(updates, start=1):
-            remembered: dict[Any, dict[str, Remembered]] = {}  # of each task, by the name of the column
+            remembered: dict[Any, dict[str, Remembered]] = {}  # by task, then by column
             for state in journal.states_before(update):
                 for name, by_task in state.columns.items():
                     for task, value in by_task.items():
@@ -143,8 +143,8 @@ def read_journal_rows(
                     isinstance(row, dict) and "task" in row and type(row.get("index")) is int for row in rows
                 ):
                     raise FileError(
-                        f"{path}: the steps of an attempt in update {update} are {quote_json(rows)}; the "
-                        "journal is damaged: take a copy of the run from elsewhere"
+                        f"{path}: the steps of a rollout in update {update} are {quote_json(rows)}; the "
+                        "journal is damaged: use another copy of the run"
                     )
                 for row in rows:
                     number += 1

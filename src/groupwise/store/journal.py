@@ -1,7 +1,6 @@
-"""The journal of a run: every update with its metrics, its trajectories and their credit, in one SQLite file.
+"""The journal of a run: every update with its metrics, trajectories and advantages, in one SQLite file.
 
-An update is written in one transaction, so that a run that is killed at any instant loses at most the update in flight.
-Readers (reports, replay, resume) see whole updates only.
+Each update is one transaction. A run that is killed loses at most the current update, and readers see whole updates.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from groupwise.data.step_columns import make_rows
 from groupwise.parts.stateful import StateBefore
 from groupwise.store.attempt_index import PastAttempts, write_past_attempts, write_recalled
 from groupwise.store.journal_file import (
-    BY_UPDATE,
+    BESIDE_UPDATES,
+    LINKED_TABLES,
     START,
     DigestChain,
     check_digest_chain,
@@ -41,137 +41,135 @@ from groupwise.store.journal_file import (
 from groupwise.system.errors import FileError
 
 PANEL = "panel "
-"""What the names of the panels' hashes begin with, in the table `about`."""
+"""Prefix of the keys of the task sets' hashes, in the table `about`."""
 CLOCK = -1
-"""The place of what the clock said about attempts played ahead, which differs between two runs of the same seed and is
+"""The place of the times of rollouts that were sampled ahead. They differ between runs with the same seed, so they are
 in no digest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """One turn of the loop, as the journal keeps it."""
+    """One update, as the journal stores it."""
 
     number: int
-    """Which update, from 1; 0 is the evaluation before the first."""
+    """Number of the update, from 1; 0 is the evaluation before the first."""
     version: int
-    """Version of the weights that it produced."""
+    """Policy version that it produced."""
     metrics: Mapping[str, float]
     """Its metrics, by name."""
     trajectories: Sequence[Trajectory] = ()
-    """What was sampled for it."""
+    """The trajectories that were sampled for it."""
     credit: Sequence[Sequence[float]] = field(default_factory=list)
-    """Credit of each trajectory's steps, in the order of the trajectories."""
+    """Advantages of each trajectory's steps, in the order of the trajectories."""
     faults: Sequence[Trajectory] = ()
-    """Attempts that a fault ended; they take part in nothing, but are not forgotten."""
+    """Rollouts that ended with an environment error. They are not used."""
     recalled: Sequence[RecalledAttempt] = ()
-    """Past attempts that took part, with their credit."""
+    """Replayed rollouts, with their advantages."""
     set_aside: Sequence[SetAside] = ()
-    """Attempts that ended without a fault and took part in nothing."""
+    """Rollouts that ended without an error and were not used."""
     request_words: Mapping[tuple[str, int], str] = field(default_factory=dict)
-    """What the plan asked for an attempt with, in words, by task and attempt; nothing where its origin says it all."""
+    """The plan's request for a rollout, in words, by task and number of the rollout; empty if its origin says it."""
     states: Sequence[StateBefore] = ()
-    """What stateful parts remembered when it began."""
+    """States of stateful parts when the update began."""
     pending: Mapping[int, PendingAttempts] = field(default_factory=dict)
-    """Attempts that were played while it was learnt, by the update that they are for; nothing without overlap."""
+    """Rollouts that were sampled ahead during this update, by the update that will use them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """Something that a run is watched for, and that was seen."""
+    """An alarm that was raised."""
 
     number: int
     """After which update."""
     name: str
-    """Which alarm: its name in the section [alarms] of a run file."""
+    """Its name in the section [alarms] of a run file."""
     action: str
-    """What was to be done about it: warn, or stop the run."""
+    """What the alarm does: warn, or stop the run."""
     sentence: str
-    """What was seen, why it matters, and what to do next."""
+    """What was observed, why it matters, and what to do next."""
 
     @property
     def line(self) -> str:
-        """The alarm as a line of its own."""
+        """The alarm as one line of text."""
         verb = "stopped by" if self.action == "stop" else "alarm"
         return f"{verb} {self.name} after update {self.number}: {self.sentence}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SettingChange:
-    """A setting that is another from some update on."""
+    """A setting that changed when the run was resumed."""
 
     number: int
     """After which update: the next one is the first with the new value."""
     path: str
-    """Which setting, such as `training.learner.learning_rate`."""
+    """The setting, such as `training.learner.learning_rate`."""
     before: Any
-    """Its value up to then; None = it was not set."""
+    """The old value; None = not set."""
     after: Any
-    """Its value from then on; None = it is not set."""
+    """The new value; None = not set."""
 
     @property
     def line(self) -> str:
-        """The change as a line of its own."""
+        """The change as one line of text."""
         return f"from update {self.number + 1} on: {self.path} was {self.before!r}, is {self.after!r}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatedAttempt:
-    """One attempt of an evaluation, as the journal keeps it."""
+    """One rollout of an evaluation, as the journal stores it."""
 
     number: int
     """After which update; 0 = before the first."""
     split: str
-    """The panel's name."""
+    """Name of the task set."""
     seed: int
-    """Which repetition of the evaluation."""
+    """Number of the repetition of the evaluation."""
     task: str
     """The task's id."""
     attempt: int
-    """Number of the attempt at the task."""
+    """Number of the rollout at the task."""
     panel: str
-    """Digest of the panel's tasks: evaluations of equal digests can be compared."""
+    """Digest of the task set: evaluations with equal digests are comparable."""
     tags: str
-    """The task's labels, such as its family, joined by commas."""
+    """The task's labels, such as its category, joined by commas."""
     stop: str
-    """Why the attempt ended."""
+    """Why the rollout ended."""
     success: float | None
-    """1 = solved, 0 = not; None where the environment does not say."""
+    """1 = solved, 0 = not solved; None = the environment does not tell."""
     outcome: float
-    """The attempt's outcome, or the sum of its rewards."""
+    """The rollout's final score, or the sum of its rewards."""
     steps: int
-    """How many steps it took."""
+    """Number of its steps."""
     tokens: int | None = None
-    """How many tokens it sampled; None = not counted."""
-
-
-# Attempts that were played ahead are written with the update during which they were played, in its transaction, so that
-# a run that goes on from there need not play them again, with weights that nobody has any more. They stay as long as a
-# run may go on from there: for the newest update, and for those that have a checkpoint. They are no part of the chain
-# of digests, since the update that learns from them writes them down again; a digest of their own stands in the
-# checkpoint.
+    """Number of its sampled tokens; None = not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PendingAttempts:
-    """The attempts for one update that is still to be made, as blobs."""
+    """Rollouts that were sampled ahead for a later update, as blobs.
+
+    They are written with the update during which they were sampled: a resumed run cannot sample them again, because the
+    weights of that time are gone. They are kept for the newest update and for each update with a checkpoint. They are
+    not in the chain of digests, since the update that learns from them writes them again; the checkpoint has a digest.
+    """
 
     contents: Sequence[bytes]
-    """All that two runs of the same seed have alike."""
+    """Everything that is equal in two runs with the same seed."""
     clock: bytes
-    """What playing them took."""
+    """The times that the rollouts took."""
 
 
 class Journal:
-    """Writes and reads a run's journal; opened `read_only`, it reads it as it is now, while the run goes on writing."""
+    """Writes and reads a run's journal. With `read_only` it reads the present content while the run continues."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         try:
             self._database = connect_to_read(path) if read_only else connect(path)
-        except sqlite3.DatabaseError as error:  # what damage is, the database says itself
+        except sqlite3.DatabaseError as error:  # a damaged file is a FileError already
             raise FileError(
-                f"{path}: the journal cannot be opened ({error}); see that it may be read and, to go on, written, on a "
-                "disk with space"
+                f"{path}: the journal cannot be opened ({error}); check that you may read it and that the disk has "
+                "space; to resume, you must be allowed to write it"
             ) from None
         if read_only:
             try:
@@ -193,48 +191,52 @@ class Journal:
         self._database.close()
 
     def check_open(self) -> None:
-        """Raise a FileError where the journal was closed."""
+        """Raise a FileError if the journal was closed."""
         self._database.check_open()
 
     @property
     def past_attempts(self) -> PastAttempts:
-        """Past attempts by task."""
+        """Past rollouts by task."""
         return PastAttempts(self._database)
 
     # Writing: each in one transaction.
 
     @contextmanager
     def _transaction(self, what: str) -> Iterator[None]:
-        try:
-            with self._database:
-                self._database.execute("BEGIN IMMEDIATE")
-                yield
-        except (sqlite3.DatabaseError, OSError) as error:
-            if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):  # our fault, not the disk's
-                raise
-            raise self._tell_write_failure(what, error) from None
+        with self._report_write_failure(what), self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            yield
 
-    def _tell_write_failure(self, what: str, error: Exception) -> FileError:
-        return FileError(
-            f"{self._path}: {what} could not be written ({error}); what was there is untouched. Free some "
-            "space, see that the folder may be written, or end whoever else writes there, then go on with --resume"
-        )
+    @contextmanager
+    def _report_write_failure(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.IntegrityError, sqlite3.ProgrammingError):  # a bug of ours, not a problem of the disk
+            raise
+        except (sqlite3.DatabaseError, OSError) as error:
+            raise FileError(
+                f"{self._path}: {what} could not be written ({error}); the journal is unchanged. Free some space, "
+                "check that you may write into the folder, or end the other process that writes there. Then use "
+                "--resume"
+            ) from None
 
     def _insert(self, table: str, rows: Iterable[Sequence[Any]], *, how: str = "INSERT") -> None:
-        """Write rows whose values stand in the order of the table's columns."""
+        """Write rows whose values are in the order of the table's columns."""
         listed = list(rows)
         if listed:
             self._database.executemany(f"{how} INTO {table} VALUES ({', '.join('?' * len(listed[0]))})", listed)
 
     def name_panels(self, hashes: Mapping[str, str]) -> None:
-        """Write down which tasks the run is about: the hash of each split's panel; what was named before stays."""
-        with self._transaction("the panels' hashes"):
+        """Write the hash of each task set; hashes that were written before stay."""
+        with self._transaction("the task sets' hashes"):
             panels = ((f"{PANEL}{split}", digest) for split, digest in hashes.items())
             self._insert("about", panels, how="INSERT OR IGNORE")
 
     def write(self, update: Update, *, checkpoints: Collection[int] = ()) -> None:
-        """Write an update whole, or not at all; of what was played ahead, only what `checkpoints` go on with stays."""
-        assert len(update.credit) == len(update.trajectories), "every trajectory has its credit"
+        """Write an update whole, or not at all.
+
+        Of the rollouts that were sampled ahead during earlier updates, only those of `checkpoints` are kept.
+        """
         number = update.number
         with self._transaction(f"update {number}"):
             before = self._digest_before(number)
@@ -262,27 +264,18 @@ class Journal:
                     for state in update.states
                 ),
             )
-            self._write_pending(number, update.pending, checkpoints)
+            for following, pending in update.pending.items():
+                contents = enumerate([pending.clock, *pending.contents], start=CLOCK)
+                self._insert("pending", ((number, following, place, content) for place, content in contents))
+            earlier = "SELECT DISTINCT number FROM pending WHERE number < ?"
+            for (sampled_in,) in self._database.execute(earlier, (number,)).fetchall():
+                if sampled_in not in checkpoints:
+                    self._database.execute("DELETE FROM pending WHERE number = ?", (sampled_in,))
             digest = digest_update(self._database, number, before)
             self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, number))
 
-    def _write_pending(self, number: int, pending: Mapping[int, PendingAttempts], checkpoints: Collection[int]) -> None:
-        """Write what was played ahead during an update; what nobody can go on from goes."""
-        self._insert(
-            "pending",
-            (
-                (number, following, place, content)
-                for following, attempts in pending.items()
-                for place, content in enumerate([attempts.clock, *attempts.contents], start=CLOCK)
-            ),
-        )
-        earlier = self._database.execute("SELECT DISTINCT number FROM pending WHERE number < ?", (number,)).fetchall()
-        for (before,) in earlier:
-            if before not in checkpoints:
-                self._database.execute("DELETE FROM pending WHERE number = ?", (before,))
-
     def write_evaluation(self, attempts: Sequence[EvaluatedAttempt]) -> None:
-        """Write an evaluation's attempts, all seeds at once; one of the same update and split is replaced whole."""
+        """Write all rollouts of an evaluation; they replace an evaluation of the same update and split."""
         with self._transaction("the evaluation"):
             self._database.executemany(
                 "DELETE FROM evaluations WHERE number = ? AND split = ?",
@@ -291,13 +284,13 @@ class Journal:
             self._insert("evaluations", map(astuple, attempts))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
-        """Write alarms that were raised."""
+        """Write alarms; an alarm of the same name and update is replaced."""
         with self._transaction("an alarm"):
             self._insert("alarms", map(astuple, alarms), how="INSERT OR REPLACE")
 
     def write_changes(self, number: int, changes: Sequence[SettingChange]) -> None:
-        """Write which settings are others after an update; what was written for it before goes."""
-        with self._transaction("what changed in the settings"):
+        """Write which settings changed after an update, in place of an earlier list for it."""
+        with self._transaction("the changed settings"):
             self._database.execute("DELETE FROM changes WHERE number = ?", (number,))
             self._insert(
                 "changes",
@@ -305,55 +298,52 @@ class Journal:
             )
 
     def forget_after(self, number: int) -> None:
-        """Drop the updates after one: those that a resumed run will make again."""
-        with self._transaction(f"what came after update {number}"):
-            for table in (*BY_UPDATE, "pending"):
+        """Delete the updates after a number, which a resumed run makes again."""
+        with self._transaction(f"the end of the journal after update {number}"):
+            for table in (*LINKED_TABLES, *BESIDE_UPDATES, "pending"):
                 self._database.execute(f"DELETE FROM {table} WHERE number > ?", (number,))
 
     # The chain of digests, and damage.
 
     def _digest_before(self, number: int) -> str:
-        """The end of the chain before an update."""
         row = self._database.execute(
             "SELECT digest FROM updates WHERE number < ? ORDER BY number DESC LIMIT 1", (number,)
         ).fetchone()
         return START if row is None else str(row[0])
 
     def digest(self) -> str:
-        """The end of the chain of digests: what a checkpoint holds of the updates before it."""
+        """The digest of all updates, which a checkpoint stores."""
         return self._digest_before(self.last_number() + 1)
 
     def check_digest_chain(self, last: int | None = None) -> DigestChain:
-        """How far the updates up to one, or all of them, are as they were written."""
+        """Which of the updates 1 to `last` (None = all) are unchanged since they were written."""
         return check_digest_chain(self._database, last)
 
     def find_damage(self) -> str | None:
-        """What SQLite finds wrong with the file, in words; None where it finds nothing."""
+        """What SQLite finds wrong with the file, or None."""
         return find_damage(self._database)
 
     def rewrite_up_to(self, number: int) -> None:
-        """Replace a damaged file by a new one with the updates up to a number, which must be sound."""
-        try:
+        """Replace a damaged file by a new one with the updates up to a number, which must be unchanged."""
+        with self._report_write_failure(f"the updates up to {number}"):
             self._database = rewrite_up_to(self._database, number)
-        except (sqlite3.DatabaseError, OSError) as error:
-            raise self._tell_write_failure(f"the updates up to {number}", error) from None
 
     # Reading.
 
     def _read(self, query: str, *values: Any) -> list[dict[str, Any]]:
-        """Rows by the names of their columns; a FileError where a cell holds what its column never does."""
+        """Rows as dicts; a FileError if a cell has the wrong type."""
         cursor = self._database.execute(query, values)
         names = [column[0] for column in cursor.description]
         with report_damage(self._path):
             return [name_cells(names, row) for row in cursor]
 
     def panels(self) -> dict[str, str]:
-        """The hash of each split's panel, as the run named it when it began."""
+        """The hash of each task set when the run began."""
         rows = self._database.execute("SELECT key, value FROM about WHERE key LIKE ? ORDER BY key", (f"{PANEL}%",))
         return {str(key).removeprefix(PANEL): str(value) for key, value in rows}
 
     def last_number(self) -> int:
-        """Number of the last update; -1 where there is none."""
+        """Number of the last update; -1 = none yet."""
         number = self._database.execute("SELECT MAX(number) FROM updates").fetchone()[0]
         return -1 if number is None else int(number)
 
@@ -362,30 +352,30 @@ class Journal:
         return [int(number) for (number,) in self._database.execute("SELECT number FROM updates ORDER BY number")]
 
     def curve(self, name: str) -> list[tuple[int, float]]:
-        """A metric over the updates."""
+        """A metric's value per update."""
         rows = self._database.execute("SELECT number, value FROM metrics WHERE name = ? ORDER BY number", (name,))
         with report_damage(self._path):
             return [(int(number), float(value)) for number, value in rows if value is not None]
 
     def metrics(self, number: int) -> dict[str, float]:
-        """The metrics of an update, by name; none where there is no such update."""
+        """The metrics of an update, by name; empty if there is no such update."""
         rows = self._database.execute("SELECT name, value FROM metrics WHERE number = ?", (number,))
         with report_damage(self._path):
             return {str(name): float(value) for name, value in rows if value is not None}
 
     def metric_names(self) -> list[str]:
-        """Every metric that some update has."""
+        """The names of all metrics in the journal."""
         return [str(name) for (name,) in self._database.execute("SELECT DISTINCT name FROM metrics ORDER BY name")]
 
     def attempts(self) -> list[dict[str, Any]]:
-        """Every attempt of every update without its steps: ids, how it ended, outcome and success."""
+        """All rollouts of all updates without their steps: ids, how they ended, final score and success."""
         return self._read(
             "SELECT number, task, attempt, stop, outcome, success, origin, error FROM trajectories "
             "ORDER BY number, task, attempt"
         )
 
     def trajectories(self, number: int, *, task: str | None = None) -> Iterator[dict[str, Any]]:
-        """What was sampled for an update, or for one task of it: ids, outcome, the rows of its steps, their credit."""
+        """The rollouts of an update, or of one of its tasks: ids, final score, rows of the steps, advantages."""
         cursor = self._database.execute(
             "SELECT * FROM trajectories WHERE number = ? AND task = COALESCE(?, task) ORDER BY task, attempt",
             (number, task),
@@ -398,22 +388,22 @@ class Journal:
             yield cells
 
     def faults(self, number: int) -> list[dict[str, Any]]:
-        """The attempts at an update that a fault ended: task, attempt, stop, steps until then, and the error."""
+        """The rollouts of an update that ended with an error: task, number, stop, number of steps, and the error."""
         return self._read("SELECT task, attempt, stop, steps, error FROM faults WHERE number = ?", number)
 
     def set_aside(self, number: int) -> list[dict[str, Any]]:
-        """The attempts at an update that took part in nothing: ids, how they ended, who set them aside, their steps."""
+        """The rollouts of an update that were not used: ids, how they ended, which part dropped them, their steps."""
         rows = self._read("SELECT * FROM set_aside WHERE number = ? ORDER BY task, attempt", number)
         with report_damage(self._path):
             return [row | {"steps": unpack_blob(row["steps"])} for row in rows]
 
     def request_words(self, number: int) -> dict[tuple[str, int], str]:
-        """What the plan asked for the attempts at an update with, by task and attempt."""
+        """The plan's requests for the rollouts of an update, in words, by task and number of the rollout."""
         rows = self._read("SELECT task, attempt, words FROM asked_for WHERE number = ?", number)
         return {(row["task"], row["attempt"]): row["words"] for row in rows}
 
     def evaluations(self, number: int | None = None) -> list[EvaluatedAttempt]:
-        """Every attempt of the evaluations after an update (None = of all), by update, split, seed and task."""
+        """All rollouts of the evaluations after an update (None = all), ordered by update, split, seed and task."""
         rows = self._read(
             "SELECT * FROM evaluations WHERE number = COALESCE(?, number) ORDER BY number, split, seed, task, attempt",
             number,
@@ -421,11 +411,11 @@ class Journal:
         return [EvaluatedAttempt(**row) for row in rows]
 
     def alarms(self) -> list[Alarm]:
-        """Every alarm that was raised, by update and name."""
+        """All alarms, ordered by update and name."""
         return [Alarm(**row) for row in self._read("SELECT * FROM alarms ORDER BY number, name")]
 
     def changes(self) -> list[SettingChange]:
-        """Every setting that changed when the run went on, by update and path."""
+        """All settings that changed when the run was resumed, ordered by update and path."""
         rows = self._read("SELECT * FROM changes ORDER BY number, path")
         with report_damage(self._path):
             return [
@@ -434,7 +424,7 @@ class Journal:
             ]
 
     def states_before(self, number: int) -> list[StateBefore]:
-        """What stateful parts remembered when an update began, by path; none in a run that has no such part."""
+        """The states of stateful parts when an update began, ordered by path."""
         rows = self._read("SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path", number)
         with report_damage(self._path):
             return [
@@ -445,7 +435,7 @@ class Journal:
             ]
 
     def read_pending(self, number: int) -> dict[int, PendingAttempts]:
-        """What was played ahead while an update was learnt, by the update that it is for."""
+        """The rollouts that were sampled ahead during an update, by the update that will use them."""
         contents: dict[int, list[bytes]] = {}
         for row in self._read(
             "SELECT following, content FROM pending WHERE number = ? ORDER BY following, place", number
@@ -456,12 +446,12 @@ class Journal:
         }
 
     def list_pending(self, number: int) -> list[int]:
-        """The updates that something was played ahead for while an update was learnt."""
+        """The later updates that have rollouts sampled ahead during an update."""
         query = "SELECT DISTINCT following FROM pending WHERE number = ? ORDER BY following"
         return [int(following) for (following,) in self._database.execute(query, (number,))]
 
     def digest_pending(self, number: int) -> str | None:
-        """The digest of what was played ahead while an update was learnt; None where there is nothing."""
+        """The digest of the rollouts that were sampled ahead during an update; None = there are none."""
         rows = self._database.execute(
             "SELECT following, place, content FROM pending WHERE number = ? AND place > ? ORDER BY following, place",
             (number, CLOCK),

@@ -1,4 +1,4 @@
-"""The file of a journal: its tables, how it is opened, and what is said where SQLite cannot go on."""
+"""The SQLite file of a journal: its tables, how it is opened, and the errors if SQLite cannot read it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,60 +77,44 @@ CREATE TABLE IF NOT EXISTS pending (
     PRIMARY KEY (number, following, place)
 ) WITHOUT ROWID;
 """
-"""Of `pending`, what was played ahead, `number` is the update that it was written with, `following` the one that it is
-for."""
-BY_UPDATE = (
-    "updates",
-    "metrics",
-    "trajectories",
-    "faults",
-    "evaluations",
-    "history",
-    "recalled",
-    "set_aside",
-    "asked_for",
-    "part_states",
-    "alarms",
-    "changes",
+"""`pending` holds rollouts that were sampled ahead. `number` is the update that wrote them, `following` the update that
+learns from them."""
+LINKED_TABLES = (
+    *("updates", "metrics", "trajectories", "faults", "history", "recalled", "set_aside", "asked_for", "part_states"),
 )
-"""The tables whose rows belong to an update."""
+"""Tables in the chain of digests, written in the transaction of their update."""
 BESIDE_UPDATES = ("evaluations", "alarms", "changes")
-"""Those that are written after the update, before the first one too, and are no part of the chain of digests."""
-_MAYBE_TEXT, _NUMBER, _MAYBE_NUMBER = (str, type(None)), (int, float), (int, float, type(None))
+"""Tables that are written after an update, or before the first one. They are not in the chain of digests."""
 CELLS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("number", "attempt", "seed", "following"), int),
     **dict.fromkeys(("task", "stop", "origin", "split", "panel", "tags", "set_aside_by", "words"), str),
     **dict.fromkeys(("name", "action", "sentence", "path", "before", "after", "kind"), str),
-    **dict.fromkeys(("error", "parent"), _MAYBE_TEXT),
-    "outcome": _NUMBER,
-    "success": _MAYBE_NUMBER,
+    **dict.fromkeys(("error", "parent"), (str, type(None))),
+    "outcome": (int, float),
+    "success": (int, float, type(None)),
     "tokens": (int, type(None)),
-    "steps": (bytes, int),  # the steps of an attempt, or how many there were
+    "steps": (bytes, int),  # the steps of a rollout, or their number
     **dict.fromkeys(("credit", "state", "columns", "content"), bytes),
 }
-"""What the columns hold that reports read, whichever table they stand in."""
+"""The types that a column may hold, for all columns that reports read, in any table."""
 UNREADABLE = {
-    sqlite3.SQLITE_ERROR,  # among others: a table or a column that is not there, text that is not UTF-8
+    sqlite3.SQLITE_ERROR,  # for example a missing table or column, or text that is not UTF-8
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
     sqlite3.SQLITE_FORMAT,
     sqlite3.SQLITE_IOERR_READ,
     sqlite3.SQLITE_IOERR_SHORT_READ,
 }
-"""What SQLite says of a file whose content it cannot make sense of."""
+"""SQLite's error codes for a file whose content it cannot read."""
 MAX_WAIT, MAX_SHARED_WAIT = 5.0, 60.0
-"""Seconds that a writer waits for another process that has the file; the latter where readers hold it for a moment."""
-UNSOUND = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What may be raised for it; the latter where its message quotes what is no text."""
+"""Seconds that a writer waits for another process. On a shared file system readers may hold the file for a moment."""
 
 
 class JournalDatabase(sqlite3.Connection):
-    """A connection that says in a sentence which journal is damaged, or was closed, whoever comes upon it."""
+    """A connection whose errors name the journal, if it is damaged or was closed."""
 
     path: Path
-    """Whose it is."""
     is_closed = False
-    """Whether `close` was called."""
 
     def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
         """As in sqlite3."""
@@ -152,47 +136,38 @@ class JournalDatabase(sqlite3.Connection):
         return super().__enter__()
 
     def check_open(self) -> None:
-        """Raise where it was closed."""
+        """Raise a FileError if it was closed."""
         if self.is_closed:
             raise FileError(f"{self.path}: the run is closed; open it again to go on, or to read it")
 
 
+def _report_unreadable(method: Callable[..., Any]) -> Any:
+    """A method of a cursor that raises a FileError if the file is damaged; other errors stay as they are."""
+
+    def ask(cursor: sqlite3.Cursor, *arguments: Any) -> Any:
+        try:
+            return method(cursor, *arguments)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter if SQLite's message quotes bytes
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+            if isinstance(error, sqlite3.IntegrityError) or not {code, code & 0xFF} & UNREADABLE:
+                raise
+            assert isinstance(cursor.connection, JournalDatabase), "it made the cursor"
+            raise _make_damage_error(cursor.connection.path, error) from None
+
+    return ask
+
+
 class _Cursor(sqlite3.Cursor):
-    def execute(self, sql: str, values: Any = (), /) -> Self:
-        try:
-            return super().execute(sql, values)
-        except UNSOUND as error:
-            raise self._tell_damage(error) from None
-
-    def executemany(self, sql: str, rows: Iterable[Any], /) -> Self:
-        try:
-            return super().executemany(sql, rows)
-        except UNSOUND as error:
-            raise self._tell_damage(error) from None
-
-    def fetchone(self) -> Any:
-        return next(self, None)
-
-    def fetchall(self) -> list[Any]:
-        return list(self)
-
-    def __next__(self) -> Any:
-        try:
-            return super().__next__()
-        except UNSOUND as error:
-            raise self._tell_damage(error) from None
-
-    def _tell_damage(self, error: Exception) -> Exception:
-        """What to raise instead: another error than that of a damaged file stays as it is."""
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-        is_damage = not isinstance(error, sqlite3.IntegrityError) and {code, code & 0xFF} & UNREADABLE
-        assert isinstance(self.connection, JournalDatabase), "made by one"
-        return _make_damage_error(self.connection.path, error) if is_damage else error
+    execute = _report_unreadable(sqlite3.Cursor.execute)
+    executemany = _report_unreadable(sqlite3.Cursor.executemany)
+    fetchone = _report_unreadable(sqlite3.Cursor.fetchone)
+    fetchall = _report_unreadable(sqlite3.Cursor.fetchall)
+    __next__ = _report_unreadable(sqlite3.Cursor.__next__)
 
 
 @contextmanager
 def report_damage(path: Path) -> Iterator[None]:
-    """Say that a journal is damaged where a value in it is not what it should be."""
+    """Report the journal as damaged if a value in it has the wrong form."""
     try:
         yield
     except GroupwiseError:
@@ -202,9 +177,9 @@ def report_damage(path: Path) -> Iterator[None]:
 
 
 def name_cells(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
-    """A row by the names of its columns; TypeError where a cell holds what its column never does.
+    """A row as a dict; TypeError if a cell has the wrong type.
 
-    SQLite keeps any value in any column, so that a damaged or forged journal may hold text where a number belongs.
+    SQLite stores any value in any column, so a damaged or forged journal may hold text in a column of numbers.
     """
     cells = dict(zip(names, row, strict=True))
     for name, value in cells.items():
@@ -224,12 +199,12 @@ def _make_damage_error(path: Path, error: Exception) -> FileError:
 
 
 def connect(path: Path) -> JournalDatabase:
-    """Open a journal to write; what a new one needs is made."""
-    # SQLite's log for readers beside a writer is memory that processes share: those of one machine, not of several.
+    """Open a journal for writing; a new one gets its tables."""
+    # SQLite's write-ahead log needs shared memory, which works between processes of one machine only.
     is_shared = find_file_system(path.parent).is_shared
     database = _open(str(path), path, uri=False, timeout=MAX_SHARED_WAIT if is_shared else MAX_WAIT)
     try:
-        check_schema(database, path)  # before a file of another schema is touched
+        check_schema(database, path)  # before anything is written into a file with another schema
         database.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}")
         database.executescript(TABLES)
         database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
@@ -240,7 +215,7 @@ def connect(path: Path) -> JournalDatabase:
 
 
 def check_schema(database: JournalDatabase, path: Path) -> None:
-    """Refuse a journal that another version wrote in another way; one that was never begun says nothing yet."""
+    """Raise a FileError if the journal has the schema of another version; an empty one has none yet."""
     if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone():
         return
     row = database.execute("SELECT value FROM about WHERE key = 'schema'").fetchone()
@@ -252,26 +227,26 @@ def check_schema(database: JournalDatabase, path: Path) -> None:
 
 
 def connect_to_read(path: Path) -> JournalDatabase:
-    """Open within one transaction, so that whatever is asked is answered from the same updates.
+    """Open within one read transaction: all queries see the same updates.
 
-    A journal that several machines may see is without SQLite's log: there a transaction would keep its writer waiting,
-    and each question is answered from the updates of its moment.
+    On a shared file system the journal has no write-ahead log, and a read transaction would block its writer. There
+    each query sees the updates of its own moment.
     """
     try:
         database = _snapshot(f"{path.absolute().as_uri()}?mode=ro", path)
     except sqlite3.OperationalError:
-        # To read beside a writer, SQLite needs files of its own next to the journal, which it cannot make in a folder
-        # that is read-only. There a journal without a log is complete, and one with a log is not.
+        # To read beside a writer, SQLite needs its own files next to the journal, and cannot make them in a read-only
+        # folder. There a journal without a log is complete, and one with a log is not.
         log, _, before = _logs(path)
-        if _holds_something(log):
+        if log.exists() and log.stat().st_size > 0:
             raise FileError(
-                f"{path}: its last updates stand in {log.name}, which cannot be read in a read-only folder; copy the "
-                "folder to where you may write, and give the copy"
+                f"{path}: its last updates are in {log.name}, which cannot be read in a read-only folder; copy the "
+                "folder to a place where you can write, and open the copy"
             ) from None
-        if _holds_something(before):
+        if before.exists() and before.stat().st_size > 0:
             raise FileError(
-                f"{path}: the run was killed while it wrote an update, and {before.name} holds what stood there; "
-                "`groupwise train --resume` puts it back and goes on"
+                f"{path}: the run was killed while it wrote an update, and {before.name} holds the previous content; "
+                "`groupwise train --resume` restores it and resumes the run"
             ) from None
         return _snapshot(f"{path.absolute().as_uri()}?mode=ro&immutable=1", path)
     if database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -297,7 +272,7 @@ def _open(address: str, path: Path, *, uri: bool, timeout: float) -> JournalData
 
 
 def find_damage(database: JournalDatabase) -> str | None:
-    """What SQLite finds wrong with the pages of a file; None where it finds nothing."""
+    """What SQLite finds wrong with the pages of the file, or None."""
     try:
         row = database.execute("PRAGMA quick_check(1)").fetchone()
     except FileError as error:
@@ -306,10 +281,10 @@ def find_damage(database: JournalDatabase) -> str | None:
 
 
 def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
-    """Put a new file with the updates up to a number in the place of a damaged one, which is kept beside it.
+    """Replace a damaged file by a new one with the updates up to a number; the damaged file is kept beside it.
 
-    Evaluations, alarms and changes of settings that cannot be read are left out; a run makes the evaluations again that
-    it needs.
+    Evaluations, alarms and changed settings that cannot be read are left out. The run repeats the evaluations that it
+    needs.
     """
     path = database.path
     draft, kept = path.with_name(f".{path.name}.tmp"), path.with_name(DAMAGED_JOURNAL)
@@ -320,12 +295,11 @@ def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
         copy.execute("BEGIN IMMEDIATE")
         copy.execute("DELETE FROM about")
         _copy(copy, "about", database.execute("SELECT * FROM about").fetchall())
-        for table in BY_UPDATE:
-            if table not in BESIDE_UPDATES:
-                for update in range(1, number + 1):  # one by one, as they were found to be sound
-                    rows = database.execute(f"SELECT * FROM {table} WHERE number = ?", (update,)).fetchall()
-                    _copy(copy, table, rows)
-        for update in range(number + 1):  # as far as it can be read: whoever goes on compares its digest
+        for table in LINKED_TABLES:
+            for update in range(1, number + 1):  # one by one, as they were checked
+                rows = database.execute(f"SELECT * FROM {table} WHERE number = ?", (update,)).fetchall()
+                _copy(copy, table, rows)
+        for update in range(number + 1):  # those that can be read: a run that resumes compares the digest
             with suppress(FileError):
                 rows = database.execute("SELECT * FROM pending WHERE number = ?", (update,)).fetchall()
                 _copy(copy, "pending", rows)
@@ -336,7 +310,7 @@ def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
     copy.close()
     with suppress(sqlite3.Error):
         database.close()
-    # The log must not stay: SQLite would take it for the new file's.
+    # Without this, SQLite would apply the old log to the new file.
     for there, here in zip((path, *_logs(path)), (kept, *_logs(kept)), strict=True):
         here.unlink(missing_ok=True)
         if there.exists():
@@ -346,40 +320,35 @@ def rewrite_up_to(database: JournalDatabase, number: int) -> JournalDatabase:
 
 
 def _logs(path: Path) -> tuple[Path, Path, Path]:
-    """The files that SQLite keeps beside one: what is new and where that stands or, without these, what was before."""
+    """SQLite's own files beside a database: the write-ahead log and its index, or else the rollback journal."""
     new, index, before = (path.with_name(f"{path.name}-{name}") for name in ("wal", "shm", "journal"))
     return new, index, before
 
 
-def _holds_something(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
-
-
 def _copy(target: JournalDatabase, table: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Write rows of one file into a table of another."""
     if rows:
         target.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
 
-# Values as small blobs: compressed JSON, which keeps every digit of a number.
+# Values as blobs: compressed JSON, which keeps every digit of a number.
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
 def pack_blob(value: object) -> bytes:
-    """A JSON value as a blob; TypeError for what is none, such as a set, which has no order to come back in."""
+    """A JSON value as a blob; TypeError for other values, such as a set, which has no order."""
     try:
         written = to_json(value, inf_nan_mode="constants")  # several times as fast as json.dumps
-    except PydanticSerializationError as error:  # half of a character, nesting without end
+    except PydanticSerializationError as error:  # a lone surrogate, or endless nesting
         raise TypeError(f"no form in JSON: {error}") from None
     holders: list[Any] = [[value]]
-    for holder in holders:  # grows while it is walked
+    for holder in holders:  # grows during the loop
         if isinstance(holder, dict):
             if not {str}.issuperset(map(type, holder)):
                 strange = next(key for key in holder if type(key) is not str)
                 raise TypeError(f"JSON names are text, but an object has {strange!r}")
             holder = holder.values()
-        if _LEAVES.issuperset(map(type, holder)):  # long lists are of numbers alone
+        if _LEAVES.issuperset(map(type, holder)):  # long lists hold only numbers
             continue
         for entry in holder:
             if isinstance(entry, dict | list | tuple):
@@ -390,22 +359,21 @@ def pack_blob(value: object) -> bytes:
 
 
 def unpack_blob(blob: bytes) -> Any:
-    """The value of a blob; tuples come back as lists. ValueError for what no value was packed into."""
+    """The value of a blob, with lists for tuples; ValueError for other bytes."""
     try:
         return json.loads(zlib.decompress(blob))
     except zlib.error as error:
         raise ValueError(f"a blob cannot be unpacked: {error}") from None
 
 
-# The updates of a journal as a chain of digests: each over the one before it and over what was written for the update.
+# The chain of digests: each digest covers the digest before it and all rows of its update.
 #
-# A checkpoint holds the chain's end. A journal that lacks an update, holds another one, or one of whose rows was
-# changed does not lead there, so that a run never goes on beside a past that is not its own. Left out is what the clock
-# says and how servers shared the work, which differ between two runs of the same seed, and the evaluations, which
-# nothing learns from.
+# A checkpoint holds the last digest. If an update is missing, or a row was changed, the journal no longer gives this
+# digest, and the run does not resume with a wrong past. Times, and how servers shared the work, are left out: they
+# differ between two runs with the same seed. Evaluations are left out because nothing learns from them.
 
 START = hashlib.sha256(b"groupwise journal").hexdigest()
-"""The chain before the first update."""
+"""The digest before the first update."""
 LINKED = (
     "SELECT number, version FROM updates WHERE number = ?",
     "SELECT name, value FROM metrics WHERE number = ? AND name NOT GLOB 'seconds/*' AND name NOT GLOB 'speed/*' "
@@ -422,38 +390,40 @@ LINKED = (
     "SELECT task, attempt, words FROM asked_for WHERE number = ? ORDER BY task, attempt",
     "SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path",
 )
-"""What a link is made of. Columns are named: one that a later version adds must not change the digests of old rows."""
+"""What a digest covers. Columns are named: a column that a later version adds must not change old digests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DigestChain:
-    """How far a journal is as it was written."""
+    """The updates of a journal that are unchanged since they were written."""
 
     digests: tuple[str, ...]
-    """The chain after each sound update; first, before any of them."""
+    """The digest before the first update, then one after each unchanged update."""
     fault: str | None
-    """What is wrong after those, in words; None where nothing is."""
+    """What is wrong with the next update, or None."""
 
     def leads_to(self, number: int, digest: object) -> bool:
-        """Whether the journal is sound up to an update, and a digest is that of the chain there."""
+        """Whether all updates up to a number are unchanged, and this is the digest after them."""
         return 0 <= number < len(self.digests) and self.digests[number] == digest
 
 
 def digest_update(database: JournalDatabase, number: int, previous: str) -> str:
-    """The digest after an update, from the rows as they stand in the file."""
+    """The digest after an update, computed from its rows in the file."""
     digest = hashlib.sha256(previous.encode())
     for query in LINKED:
         digest.update(b"\0")
-        for row in database.execute(query, (number,)):
-            # The bytes of a blob by themselves: written out as text they would cost several times the digest.
-            blobs = [value for value in row if isinstance(value, bytes)]
-            plain = [(len(value),) if isinstance(value, bytes) else value for value in row] if blobs else list(row)
-            digest.update(repr(plain).encode() + b"".join(blobs))
+        for row in database.execute(query, (number,)).fetchall():
+            # Blobs are added as bytes: as text they would take several times as long.
+            plain, blobs = list(row), b""
+            for place, value in enumerate(row):
+                if isinstance(value, bytes):
+                    plain[place], blobs = (len(value),), blobs + value
+            digest.update(repr(plain).encode() + blobs)
     return digest.hexdigest()
 
 
 def check_digest_chain(database: JournalDatabase, last: int | None = None) -> DigestChain:
-    """Derive the chain again from the rows of the updates 1 to `last`, or of all, as far as they are sound."""
+    """Compute the digests of the updates 1 to `last` (None = all) again, and stop at the first that differs."""
     digests, fault = [START], None
     try:
         while fault is None and (last is None or len(digests) <= last):

@@ -1,10 +1,10 @@
-"""One writer: a lock on a folder, which the kernel takes back when the process that holds it ends, however it ends.
+"""A lock on a folder, so that only one process writes there. The kernel releases it when the process ends.
 
-The lock is `flock` on a small file in the folder, in which the holder says who it is. The file is there as long as the
-lock is held; after a holder that was killed it stays behind, holds nobody up, and goes with the next one. A child that
-is forked while the lock is held lets go of it at once, and an interpreter that is started anew never has it.
+The lock is `flock` on a small file in the folder, in which the holder describes itself. If the holder is killed, the
+file stays, blocks nobody, and is removed by the next holder. A forked child releases the lock at once, and a new
+interpreter never has it.
 
-Where other machines see the folder too, or the file system has no `flock`, a lease is taken as well: see `RunLease`.
+If other machines can see the folder, or the file system has no `flock`, a lease is taken too: see `RunLease`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ _live: weakref.WeakSet[RunLock] = weakref.WeakSet()
 class RunLock:
     """The right to write into a folder, from `acquire` to `release`, or to the end of the process.
 
-    A draft is a folder that only its writer needs: it is emptied when it is locked, and goes where its writer fails.
+    A draft is a folder that only its writer needs: it is emptied when it is locked, and removed if its writer fails.
     """
 
     def __init__(self, folder: Path, *, is_draft: bool = False) -> None:
         self.folder = folder
-        """What is locked."""
         self._is_draft = is_draft
         self._made_folder = False
         self._let_go: weakref.finalize[[int, Path, RunLease | None], RunLock] | None = None
@@ -60,9 +59,9 @@ class RunLock:
         return self._let_go is not None
 
     def acquire(self) -> None:
-        """Take the lock, making the folder where there is none; TrainingError that names the holder where it is taken.
+        """Take the lock, and make the folder if it is missing; a TrainingError names another holder.
 
-        Nothing happens where this object has it already.
+        Nothing happens if this object has the lock already.
         """
         if self.is_held:
             return
@@ -80,33 +79,33 @@ class RunLock:
                 with suppress(OSError):
                     self.folder.rmdir()
             raise FileError(
-                f"{self.folder} cannot be written ({error.strerror}); give a folder that you may write to, on a disk "
+                f"{self.folder} cannot be written ({error.strerror}); use a folder that you may write to, on a disk "
                 "with space"
             ) from None
         self._descriptor, self._lease, self._made_folder = descriptor, lease, made_folder
         self._let_go = weakref.finalize(self, _remove_and_close, descriptor, path, lease)
         _live.add(self)
-        for left_behind in self.folder.iterdir() if self._is_draft else ():  # by a writer that was killed
+        for left_behind in self.folder.iterdir() if self._is_draft else ():  # files of a writer that was killed
             if left_behind.is_dir():
                 shutil.rmtree(left_behind, ignore_errors=True)
             elif left_behind.name != LOCK:
                 left_behind.unlink()
 
     def release(self) -> None:
-        """Give the lock back; nothing happens where this object does not have it."""
+        """Release the lock, if this object has it."""
         if self._let_go is not None:
             self._let_go()
             self._let_go = None
             _live.discard(self)
 
     def check(self) -> None:
-        """Raise where another machine has taken the folder over meanwhile; to be called before something is written."""
+        """Raise if another machine has taken the folder over. Call it before each write."""
         if self._lease is not None:
             self._lease.check()
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the lock for a while; it stays with who had it before."""
+        """Hold the lock for a block of code; if it was held before, it stays held."""
         was_held = self.is_held
         self.acquire()
         try:
@@ -117,11 +116,11 @@ class RunLock:
 
     @contextmanager
     def release_on_failure(self) -> Iterator[None]:
-        """Give the lock back where what follows fails, and leave no folder behind that the lock made."""
+        """Release the lock if the block fails, and remove a folder that the lock made."""
         try:
             yield
         except BaseException:
-            # Only the holder may, and only while no other machine has followed it: it is somebody else's then.
+            # Once another machine has taken over, the folder belongs to it.
             is_ours = self.is_held and (self._lease is None or self._lease.end())
             if is_ours and (self._made_folder or self._is_draft):
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -129,7 +128,7 @@ class RunLock:
             raise
 
     def forget(self) -> None:
-        """Close the file of a lock that belongs to the process that this one was forked from."""
+        """Close the file of a lock that belongs to the parent of this forked process."""
         if self._let_go is not None:
             self._let_go.detach()
             self._let_go = None
@@ -147,21 +146,21 @@ if hasattr(os, "register_at_fork"):
 
 
 def _lock(path: Path) -> tuple[int, RunLease | None]:
-    """The descriptor of the locked file, which closes when another program starts, and the lease if one is needed."""
+    """The descriptor of the locked file, and the lease if one is needed."""
     while True:
-        # A link would lead out of the folder, and whoever sent it would have another file written over.
+        # O_NOFOLLOW: through a link in a received folder, a file elsewhere would be overwritten.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, f"{path.name} is no plain file")
             fault = _flock(descriptor, path)
-            if not _is_at(descriptor, path):  # whoever held it has removed it in the meantime: that file locks nothing
+            if not _is_at(descriptor, path):  # the last holder has removed it meanwhile: this file locks nothing
                 os.close(descriptor)
                 continue
             if fault is not None:
                 _log.warning(
-                    "%s cannot be locked (%s); a count in %s, written every %g seconds, keeps others out instead: "
-                    "start only one process at a time",
+                    "%s cannot be locked (%s); instead, a count in %s is written every %g seconds: start only one "
+                    "process at a time",
                     *(path.parent, fault, path.name, BEAT_SECONDS),
                 )
             if fault is not None or find_file_system(path.parent).is_shared:
@@ -180,7 +179,7 @@ def _lock(path: Path) -> tuple[int, RunLease | None]:
 
 
 def _flock(descriptor: int, path: Path) -> str | None:
-    """Lock an open file, or raise where it is locked; why this system or file system has no such locks, or None."""
+    """Lock an open file; a TrainingError if it is locked. Returns why there are no such locks here, or None."""
     try:
         import fcntl
 
@@ -215,32 +214,31 @@ def _remove(descriptor: int, path: Path) -> None:
 
 
 def _remove_and_close(descriptor: int, path: Path, lease: RunLease | None) -> None:
-    """Let go of a lock: first the file, so that nobody can take it for one that is held."""
+    """Release a lock. The file goes first: after that no process can mistake it for a held lock."""
     if lease is None or lease.end():
         _remove(descriptor, path)
     with suppress(OSError):
         os.close(descriptor)
 
 
-# A lease on a folder that other machines see: its holder writes a count into the lock's file, again and again.
+# A lease on a folder that other machines can see: the holder keeps writing a growing count into the lock's file.
 #
-# Locks of the kernel (`flock`) need not reach from one machine to the next: that depends on the file system and on how
-# it is mounted, and a program cannot ask. So whoever finds a holder named in the file watches whether its count still
-# grows. Clocks of different machines are never compared.
+# `flock` may not work between machines: this depends on the file system and how it is mounted, and a program cannot
+# find out. So a process that finds a holder in the file watches whether its count still grows. Clocks of different
+# machines are never compared.
 
 BEAT_SECONDS = 10.0
-"""How often a holder counts."""
+"""How often a holder writes its count."""
 WATCH_SECONDS = 60.0
-"""How long a count must stand still for its holder to be taken for gone: several beats of a machine that is busy."""
+"""If a count stands still for so long, its holder counts as gone. These are several beats of a busy machine."""
 SETTLE_SECONDS = 1.0
-"""How long whoever takes the lease waits before it looks whether somebody else took it at the same moment."""
+"""How long a process waits after it took the lease, to see whether another one took it at the same moment."""
 POLL_SECONDS = 0.5
 MAX_LOCK_BYTES = 4096
-"""Of what a holder says about itself: the file may be anybody's."""
 
 
 def describe_self() -> dict[str, Any]:
-    """Who this process is. Of the command only its name: its options may hold what must not be written down."""
+    """This process in the lock's file. Of the command only its name: its options may hold secrets."""
     program, *arguments = getattr(sys, "argv", None) or [""]
     name = Path(program).name
     command = " ".join([name, *arguments[:1]]) if name == "groupwise" else name
@@ -255,17 +253,17 @@ def describe_self() -> dict[str, Any]:
 
 
 def name_holder(content: bytes) -> str:
-    """Who holds a lock, in words, by what stands in its file."""
+    """The holder of a lock in words, from the content of its file."""
     try:
         holder = json.loads(content)
         words = {name: quote_line(str(holder[name]), limit=200) for name in ("pid", "host", "since", "command")}
-    except (ValueError, KeyError, TypeError, RecursionError):  # it has the lock and is about to say its name
+    except (ValueError, KeyError, TypeError, RecursionError):  # for example a holder that has not written yet
         return "another process"
     return "process {pid} on {host} (`{command}`, since {since})".format(**words)
 
 
 class RunLease:
-    """The right to write into a folder by a count in the lock's file, which the holder keeps growing."""
+    """The right to write into a folder, by a growing count in the lock's file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -274,52 +272,49 @@ class RunLease:
         self._lost_to: str | None = None
 
     def take(self) -> None:
-        """Write this process into the file; TrainingError where somebody else is there and counts, or was faster."""
-        self._wait_for_another()
+        """Write this process into the file; a TrainingError if another process counts there, or was faster.
+
+        A holder in the file is watched first: the lease is free if its process is gone, or if it stops counting.
+        """
+        before = _read(self._path)
+        if before and not _is_gone(before):
+            _log.warning(
+                "%s names %s, which may run on another machine; checking for up to %g seconds whether it still runs",
+                self._path,
+                name_holder(before),
+                WATCH_SECONDS,
+            )
+            deadline = time.monotonic() + WATCH_SECONDS
+            while time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
+                now = _read(self._path)
+                if not now:
+                    break
+                if now != before:
+                    raise TrainingError(describe_taken(self._path.parent, name_holder(now)))
         self._write(0)
         time.sleep(SETTLE_SECONDS)
         taker = self._find_taker()
         if taker is not None:
             raise TrainingError(describe_taken(self._path.parent, taker))
-        # Without a reference to whoever holds the lease: that may be forgotten, and then the lease ends.
+        # The thread has no reference to the RunLock: if that is garbage collected, the lease ends.
         threading.Thread(target=self._count, name="run lease", daemon=True).start()
 
     def end(self) -> bool:
-        """Count no more; whether the file is still this process's."""
+        """Stop counting; returns whether the file still belongs to this process."""
         self._ended.set()
         return not self._is_lost()
 
     def check(self) -> None:
-        """Raise where somebody else has taken the lease, as after this process stood still for a minute.
+        """Raise if another process has taken the lease, for example after this process was suspended for a minute.
 
-        The file is read each time: after standing still, the thread that counts need not be the first to go on.
+        The file is read each time: after a suspension, the counting thread may not be the first to continue.
         """
         if self._is_lost():
             raise TrainingError(
-                f"{self._path.parent} was taken over by {self._lost_to} while this process stood still; it stops here, "
-                "and what it had not written is not written"
+                f"{self._path.parent} was taken over by {self._lost_to} while this process was suspended; this process "
+                "stops, and writes nothing more"
             )
-
-    def _wait_for_another(self) -> None:
-        """Return once nobody is there, or whoever is named there has not counted for long enough."""
-        before = _read(self._path)
-        if not before or _is_gone(before):
-            return
-        name = name_holder(before)
-        _log.warning(
-            "%s names %s, which may run on another machine; watching for up to %g seconds whether it still does",
-            self._path,
-            name,
-            WATCH_SECONDS,
-        )
-        deadline = time.monotonic() + WATCH_SECONDS
-        while time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-            now = _read(self._path)
-            if not now:
-                return
-            if now != before:
-                raise TrainingError(describe_taken(self._path.parent, name_holder(now)))
 
     def _count(self) -> None:
         number = 0
@@ -327,18 +322,18 @@ class RunLease:
             number += 1
             if self._is_lost() or self._ended.is_set():
                 return
-            with suppress(OSError):  # a disk that is away for a moment: the next beat tells
+            with suppress(OSError):  # the disk may be away for a moment: the next beat tries again
                 self._write(number)
 
     def _is_lost(self) -> bool:
-        """Whether somebody else is named in the file, or once was: whoever followed may have ended since."""
+        """Whether another process is named in the file, or once was: it may have ended since."""
         self._lost_to = self._lost_to or self._find_taker()
         return self._lost_to is not None
 
     def _find_taker(self) -> str | None:
-        """Who else had the file; None where this process is named in it, or where it cannot be read just now.
+        """Who else has or had the file; None if it names this process, or cannot be read just now.
 
-        This process alone removes it at the end: where it is gone, somebody has followed and ended since.
+        Only its holder removes the file. If it is gone, another process took it over and has ended.
         """
         try:
             content = _read_present(self._path)
@@ -349,7 +344,7 @@ class RunLease:
         return None if self._holder["token"].encode() in content else name_holder(content)
 
     def _write(self, number: int) -> None:
-        # Opened anew each time: that is when file systems ask each other for what is new, and closing sends it off.
+        # Network file systems fetch changes when a file is opened and send them when it is closed.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             _write_holder(descriptor, self._holder | {"count": number})
@@ -359,12 +354,12 @@ class RunLease:
 
 
 def describe_taken(folder: Path, holder: str) -> str:
-    """Why a folder cannot be written."""
+    """The error message for a folder that another process writes."""
     return f"{folder} is being written by {holder}; wait until that ends, end it, or choose another folder"
 
 
 def _write_holder(descriptor: int, holder: dict[str, Any]) -> None:
-    """Write who holds the lock in one call, so that nobody reads half of it; what was longer before is blanked."""
+    """Write the holder in one call, so that readers see all of it; spaces cover a longer content."""
     content = json.dumps(holder).encode()
     length = max(len(content), os.fstat(descriptor).st_size)
     padded = content.ljust(length)
@@ -381,7 +376,7 @@ def _read_present(path: Path) -> bytes:
 
 
 def _read(path: Path) -> bytes | None:
-    """What stands in the file; None where it is gone or cannot be read."""
+    """The content of the file; None if it is gone or cannot be read."""
     try:
         return _read_present(path)
     except OSError:
@@ -389,7 +384,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _is_gone(content: bytes) -> bool:
-    """Whether a holder was a process that this one would see, and does not: then nobody needs to be watched."""
+    """Whether a holder was a process of this machine that has ended; then it need not be watched."""
     try:
         holder = json.loads(content)
         machine, pid, started = holder["machine"], holder["pid"], holder["started"]
@@ -402,7 +397,7 @@ def _is_gone(content: bytes) -> bool:
 
 
 def _read_machine() -> str | None:
-    """What tells this machine since its last start, and this view of its processes, from any other; None = unknown."""
+    """An id of this machine since its last start and of this process namespace; None = unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -411,7 +406,7 @@ def _read_machine() -> str | None:
 
 
 def _read_start(pid: int) -> int | None:
-    """When a process of this machine started, in ticks of the machine: numbers of processes come again."""
+    """When a process of this machine started, in ticks: process ids are used again."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text()
         return int(line.rpartition(")")[2].split()[19])

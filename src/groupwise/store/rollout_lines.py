@@ -1,7 +1,7 @@
-"""The lines of a JSON Lines file, plain or gzip, one at a time, with an error that names the line.
+"""Reads a JSON Lines file, plain or gzip, line by line; errors name the line.
 
-Nothing in a file decides how much memory reading it takes: a line has a maximal length, also one that a gzip stream of
-a few kilobytes unfolds into, and only a file is read, never a pipe or a device that does not end.
+The memory is bounded whatever the file holds: a line has a maximal length, also after decompression, and only files
+are read, never an endless pipe or device.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, TypeGuard, cast
+from typing import Any, ClassVar, TypeGuard
 
 from groupwise.store.rollout_rows import KEYS, RolloutRow, quote_json, quote_key, to_json_value
 from groupwise.system.errors import FileError, nearest
@@ -23,13 +22,13 @@ from groupwise.system.json_text import describe_strangeness, parse_json
 from groupwise.system.text import escape_surrogates
 
 Progress = Callable[[int], None]
-"""Called now and then with the number of bytes of the file that are done."""
+"""Called from time to time with the number of bytes that were read."""
 
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 
 MAX_LINE_BYTES = 64 << 20
-"""Of one line, unfolded: a step with a million tokens, their ids and their log-probabilities takes half of it."""
+"""Of one line, uncompressed: twice what a step with a million tokens takes, with their ids and log-probs."""
 
 _OTHER_MAGIC = {
     b"\x28\xb5\x2f\xfd": "zstd",
@@ -38,21 +37,21 @@ _OTHER_MAGIC = {
     b"PK\x03\x04": "zip",
     b"\x04\x22\x4d\x18": "lz4",
 }
-"""How files begin that were compressed by another program than gzip."""
+"""The first bytes of files that another program than gzip compressed."""
 _PROGRESS_BYTES = 1 << 20
 _BUFFER_BYTES = 1 << 18
-"""Lines are a few kilobytes long: with Python's 8 KiB, half of them would be put together from two pieces."""
+"""Lines are a few kilobytes long: with Python's 8 KiB, half of them would be joined from two pieces."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_first_bytes(path: Path, count: int = 4) -> bytes:
-    """Read the first bytes of a file, by which its format is recognised; a missing or empty file is an error."""
+    """The first bytes of a file, from which its format is recognised; a missing or empty file is an error."""
     try:
         if not path.exists():
             raise FileError(f"{path}: there is no such file; check the path")
         if path.is_dir():
             raise FileError(f"{path}: this is a folder; give one rollouts file, or the folder of a run")
-        if not path.is_file():  # opening a pipe would wait for a writer, and a device may never end
+        if not path.is_file():  # opening a pipe would wait for a writer, and a device may be endless
             raise FileError(f"{path}: this is a pipe or a device, and is read more than once; copy it into a file")
         with path.open("rb") as file:
             first = file.read(count)
@@ -68,7 +67,7 @@ def read_first_bytes(path: Path, count: int = 4) -> bytes:
 
 @dataclass(frozen=True)
 class JsonLines:
-    """A JSON Lines file as a stream of (line number, value); blank lines are skipped, lines count from 1."""
+    """A JSON Lines file as a stream of (line number from 1, value); blank lines are skipped."""
 
     path: Path
     is_compressed: bool = False
@@ -76,11 +75,11 @@ class JsonLines:
 
     @classmethod
     def open(cls, path: Path) -> JsonLines:
-        """Look at a file's first bytes and say whether it is compressed."""
+        """Find out whether the file is compressed."""
         return cls(path, is_compressed=read_first_bytes(path).startswith(GZIP_MAGIC))
 
     def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
-        """Every line's value, parsed."""
+        """The parsed value of every line."""
         for number, line in self._read_lines(progress):
             try:
                 value = parse_json(line.decode("utf-8"))
@@ -89,13 +88,15 @@ class JsonLines:
             yield number, value
 
     def first(self) -> Any:
-        """The first line's value, or None where there are only blank lines."""
+        """The first line's value; None if all lines are blank."""
         return next((value for _, value in self.values()), None)
 
     def _read_lines(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
         number = done = reported = 0
         try:
-            with self.path.open("rb", buffering=_BUFFER_BYTES) as file, self._unfold(file) as content:
+            with self.path.open("rb", buffering=_BUFFER_BYTES) as file:
+                # No larger buffer around gzip's own: it would lose the lines before the cut of a truncated stream.
+                content = gzip.GzipFile(fileobj=file) if self.is_compressed else file
                 for line in iter(partial(content.readline, MAX_LINE_BYTES + 1), b""):
                     number += 1
                     if len(line) > MAX_LINE_BYTES:
@@ -124,10 +125,6 @@ class JsonLines:
                 f"{self.path}, after line {number}: cannot be read any further ({error.strerror}); check the disk"
             ) from error
 
-    def _unfold(self, file: BinaryIO) -> AbstractContextManager[BinaryIO]:
-        # No larger buffer around gzip's own: of a stream that is cut off it would lose the lines before the cut.
-        return cast(AbstractContextManager[BinaryIO], gzip.open(file)) if self.is_compressed else nullcontext(file)
-
     def _make_line_error(self, number: int, line: bytes, error: Exception) -> FileError:
         where = f"{self.path}, line {number}"
         if isinstance(error, UnicodeDecodeError):
@@ -144,15 +141,15 @@ class JsonLines:
             )
         advice = "repair or drop the line"
         if number == 1 and not line.lstrip().startswith(b"{"):
-            advice = "this is no rollouts file, which has a JSON object a line (docs/reference/rollouts.md)"
+            advice = "a rollouts file has one JSON object per line (docs/reference/rollouts.md)"
         return FileError(f"{where}: not valid JSON at column {error.colno} ({error.msg}); {advice}", row=number)
 
 
-# The header that names the format of a rollouts file and its version.
+# The header of a rollouts file: the name and version of the format.
 
 FORMAT = "groupwise.rollouts"
 VERSION = 1
-"""Grows when a file of the old version would be read with another meaning; see docs/reference/rollouts.md."""
+"""It grows when files of the old version would be read with another meaning; see docs/reference/rollouts.md."""
 
 NOT_OURS = (
     "if another program wrote it, name its format (`--format verl_agent` or `--format verifiers`, "
@@ -164,7 +161,7 @@ _KEYS = ("format", "version", "meta", "json")
 
 
 def make_header(meta: Mapping[str, Any] | None, *, json_columns: tuple[str, ...] = ()) -> str:
-    """Write the header as JSON text; `json_columns` are those a Parquet file stores as JSON text."""
+    """The header as JSON text; `json_columns` are the columns that a Parquet file stores as JSON text."""
     fields: dict[str, Any] = {"format": FORMAT, "version": VERSION, "meta": to_json_value(dict(meta or {}))}
     if json_columns:
         fields["json"] = list(json_columns)
@@ -172,12 +169,12 @@ def make_header(meta: Mapping[str, Any] | None, *, json_columns: tuple[str, ...]
 
 
 def is_header(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether a JSON value claims to be the header of a rollouts file, of whatever version."""
+    """Whether a JSON value is the header of a rollouts file, of any version."""
     return isinstance(value, dict) and value.get("format") == FORMAT
 
 
 def find_header_fault(header: Mapping[str, Any]) -> str | None:
-    """Say what is wrong with a header, or None."""
+    """What is wrong with a header, or None."""
     version = header.get("version")
     if version != VERSION:
         advice = "update groupwise, or write the file again" if isinstance(version, int) else "write the file again"
@@ -198,11 +195,11 @@ def find_header_fault(header: Mapping[str, Any]) -> str | None:
     return None
 
 
-# Rollouts as JSON Lines: the header on the first line, then one object a step.
+# Rollouts as JSON Lines: the header on the first line, then one object per step.
 
 
 def read_jsonl_meta(lines: JsonLines) -> Mapping[str, Any]:
-    """The notes in the header; a file without a proper header is an error."""
+    """The notes in the header; a file without a valid header is an error."""
     header = lines.first()
     if header is None:
         raise FileError(f"{lines.path}: the file holds only blank lines; check the run that wrote it")
@@ -218,7 +215,7 @@ def read_jsonl_meta(lines: JsonLines) -> Mapping[str, Any]:
 def read_jsonl_rows(
     lines: JsonLines, progress: Progress | None, left_out: Counter[str]
 ) -> Iterator[tuple[int, RolloutRow]]:
-    """Every row after the header, with its line."""
+    """Every row after the header, with its line number."""
     values = lines.values(progress)
     next(values)
     yield from values

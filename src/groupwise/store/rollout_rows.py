@@ -1,4 +1,4 @@
-"""One row of a rollouts file: its keys, what each takes, and what is wrong with a row that breaks the rules."""
+"""One row of a rollouts file: its keys, the kind of each value, and the errors of invalid rows."""
 
 from __future__ import annotations
 
@@ -32,24 +32,20 @@ _JSON = "text, finite numbers, true, false, null, and lists and objects of these
 _FIELDS = tuple(field for field in STEP_FIELDS if field.in_rows)
 
 KEYS: Mapping[str, Kind] = {field.name: field.kind for field in _FIELDS}
-"""Every key of a row and what it takes, in the order in which they are written."""
+"""The keys of a row with their kinds, in the order in which they are written."""
 
 REQUIRED = tuple(field.name for field in _FIELDS if field.required)
 ONE_PER_TOKEN = tuple(field.name for field in _FIELDS if field.one_per_token)
 _REQUIRED = frozenset(REQUIRED)
 _NEED_RESPONSE = (*ONE_PER_TOKEN, "forced")
-
-
-def _is_extra(value: Any) -> bool:
-    return type(value) is dict and RESERVED_NAMES.isdisjoint(value) and is_plain(value)
-
-
-_ACCEPTS = {name: kind.accepts for name, kind in KEYS.items()} | {"extra": _is_extra}
+_ACCEPTS = {name: kind.accepts for name, kind in KEYS.items()} | {
+    "extra": lambda value: type(value) is dict and RESERVED_NAMES.isdisjoint(value) and is_plain(value)
+}
 _ACCEPTS_OUTSIDE = _ACCEPTS | {name: may_be_state for name, kind in KEYS.items() if kind is STATE}
 
 
 def find_row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
-    """What is wrong with one row and what to do about it, or None; what states hold only where `looks_inside`."""
+    """What is wrong with one row and how to fix it, or None; the content of states is checked if `looks_inside`."""
     accepted = _ACCEPTS if looks_inside else _ACCEPTS_OUTSIDE
     if type(row) is not dict:
         return f"found {quote_json(row)}, but a row is a JSON object with {_join_names(REQUIRED)}"
@@ -60,16 +56,24 @@ def find_row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
     if _REQUIRED.difference(row):
         missing = next(name for name in REQUIRED if name not in row)
         return f"no key {missing!r}; every row needs {_join_names(REQUIRED)}"
-    if "response_ids" in row:
-        return _find_token_fault(row)
-    if any(map(row.__contains__, _NEED_RESPONSE)):
-        name = next(name for name in _NEED_RESPONSE if name in row)
-        return f"{name!r} without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
+    if "response_ids" not in row:
+        if any(map(row.__contains__, _NEED_RESPONSE)):
+            name = next(name for name in _NEED_RESPONSE if name in row)
+            return f"{name!r} without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
+        return None
+    sampled = len(row["response_ids"])
+    for name in ONE_PER_TOKEN:
+        if name in row and len(row[name]) != sampled:
+            return f"{name!r} has {len(row[name])} entries for {sampled} response_ids; store one per token, or none"
+    if row.get("forced", 0) > sampled:
+        return f"'forced' is {row['forced']}, but there are {sampled} response_ids; count those they begin with"
+    if "tokens" in row and row["tokens"] != sampled:
+        return f"'tokens' is {row['tokens']}, but there are {sampled} response_ids; leave 'tokens' out"
     return None
 
 
 def describe_value_fault(name: str, value: Any) -> str:
-    """What is wrong with a value that its key does not take."""
+    """What is wrong with a value, for an error message."""
     if name not in KEYS:
         return f"unknown key {quote_key(name)}; {nearest(str(name), KEYS)} (further columns go into 'extra')"
     if name == "extra" and type(value) is dict and not RESERVED_NAMES.isdisjoint(value):
@@ -84,57 +88,43 @@ def describe_value_fault(name: str, value: Any) -> str:
     return f"key {name!r} is {quote_json(value)}; it takes {KEYS[name].takes}{hint}"
 
 
-def _find_token_fault(row: dict[str, Any]) -> str | None:
-    sampled = len(row["response_ids"])
-    for name in ONE_PER_TOKEN:
-        if name in row and len(row[name]) != sampled:
-            return f"{name!r} has {len(row[name])} entries for {sampled} response_ids; store one per token, or none"
-    if row.get("forced", 0) > sampled:
-        return f"'forced' is {row['forced']}, but there are {sampled} response_ids; count those they begin with"
-    if "tokens" in row and row["tokens"] != sampled:
-        return f"'tokens' is {row['tokens']}, but there are {sampled} response_ids; leave 'tokens' out"
-    return None
-
-
 def _join_names(names: tuple[str, ...]) -> str:
     return ", ".join(names[:-1]) + " and " + names[-1]
 
 
 def quote_json(value: object, *, width: int = 60) -> str:
-    """A value as JSON for a message, cut where it is long.
+    """A value as JSON for a message, cut if it is long.
 
     >>> quote_json(float("nan")), quote_json(None), quote_json("up")
     ('NaN', 'null', '"up"')
     """
     text = ""
     try:
-        # Piece by piece: of a value of a hundred megabytes nobody sees more than the beginning.
+        # In pieces: the value may have a hundred megabytes, and only its beginning is shown.
         for piece in _ENCODER.iterencode(value):
             text += piece[: width + 1]
             if len(text) > width:
                 break
     except (TypeError, ValueError, RecursionError):
         text = f"a {type(value).__name__}"
-    text = escape_controls(text)
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return _cut(escape_controls(text), width)
 
 
 def quote_key(name: object, *, width: int = 60) -> str:
-    """The name of a key for a message, in quotation marks, cut where it is long."""
-    text = escape_controls(repr(name))
+    """A key in quotation marks for a message, cut if it is long."""
+    return _cut(escape_controls(repr(name)), width)
+
+
+def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
-
-
-# JSON values of what Python and numpy programs hold: enums, tuples, numpy numbers and arrays.
-
 _JSON_TYPES = frozenset({str, int, float, bool, type(None)})
 
 
 def to_json_value(value: Any) -> Any:
-    """The JSON value that a value stands for; what stands for none comes back as it is.
+    """The JSON value for an enum, a tuple, or a numpy number or array; any other value is returned as it is.
 
     >>> to_json_value((np.float32(0.5), np.int64(3), [True]))
     [0.5, 3, [True]]
@@ -154,18 +144,18 @@ def to_json_value(value: Any) -> Any:
 
 
 _EITHER = ("tokens", "response_ids")
-"""Two ways to say one thing."""
+"""Two keys with the same meaning."""
 UNIFORM = (*(field.name for field in STEP_FIELDS if field.uniform and field.name not in _EITHER), "tokens")
-"""Keys that every row of a file has, or none: a default for the others would be an invented number."""
+"""Keys that either all rows of a file have, or none: a default would be an invented number."""
 _UNIFORM = frozenset(UNIFORM)
 
 _IDS = ("task", "group", "attempt")
 
 
 class Uniformity:
-    """What the rows of one file must agree on: which columns there are, and whether ids are text or integers.
+    """Checks that the rows of one file agree in their columns, and in whether ids are text or integers.
 
-    The chunks of a large file are read apart, so what would be one mixed column must be caught while streaming.
+    A large file is read in chunks, so a mixed column must be found while streaming.
     """
 
     def __init__(self, unit: str) -> None:
@@ -175,7 +165,7 @@ class Uniformity:
         self._kinds: tuple[type, ...] = ()
 
     def find_fault(self, number: int, row: RolloutRow) -> str | None:
-        """What sets this row apart from the first one, or None; `number` is its line or row."""
+        """What differs between this row and the first one, or None; `number` is its line or row."""
         has = _UNIFORM.intersection(row)
         if "response_ids" in row:
             has |= {"tokens"}
@@ -187,9 +177,8 @@ class Uniformity:
             name = "'tokens' or 'response_ids'" if odd in _EITHER else repr(odd)
             here, there = ("has", "has none") if odd in has else ("no", "has one")
             return f"{here} {name}, but {self._unit} {self._first} {there}; give it to every row or to none"
-        return None if kinds == self._kinds else self._describe_kind_fault(row, kinds)
-
-    def _describe_kind_fault(self, row: RolloutRow, kinds: tuple[type, ...]) -> str:
+        if kinds == self._kinds:
+            return None
         position = next(i for i, kind in enumerate(kinds) if kind is not self._kinds[i])
         name = _IDS[position]
         there = "text" if self._kinds[position] is str else "an integer"

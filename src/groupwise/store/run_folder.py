@@ -1,20 +1,20 @@
-"""The folder of a run: what each file in it is called, and where it lies.
+"""The names of the files in a run folder.
 
     FOLDER/
-        config.toml         the settings, complete, loadable as a run file
-        journal.sqlite      every update with its attempts, and the evaluations
+        config.toml         all settings, loadable as a run file
+        journal.sqlite      every update with its rollouts, and the evaluations
         checkpoints/
-            0000/           the policy the run began with; state.json has the digest of every file
+            0000/           the initial policy; state.json has the digest of every file
             0005/ ...
-            latest          names the checkpoint to go on from
-        run.lock            while somebody writes here
-        judge.jsonl         what a judge was asked and answered, a line for each question, where it is no rule
-        trackers.json       how far each tracker got, where there are some
+            latest          the name of the checkpoint to resume from
+        run.lock            exists while a process writes here
+        judge.jsonl         a judge's questions and answers, one per line, if the judge is a model
+        trackers.json       how far each tracker got, if there are trackers
         report.html         as `groupwise report` writes it
-        weights/            weights on their way to the engine, where they go through files
-        servers/            logs of servers that the run started, and the model that they loaded where it had no folder
+        weights/            weights for the engine, if the weight sync uses files
+        servers/            logs of servers that the run started, and the model for them if it had no folder
 
-Whoever needs one of these names takes it from here.
+All other modules use these names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from groupwise.system.files import write_atomic
 CONFIG = "config.toml"
 JOURNAL = "journal.sqlite"
 DAMAGED_JOURNAL = "journal.damaged.sqlite"
-"""What a damaged journal is called after its sound updates were written anew."""
+"""The old file, after the undamaged updates of a journal were written into a new one."""
 CHECKPOINTS = "checkpoints"
 LATEST = "latest"
 STATE = "state.json"
@@ -40,11 +40,11 @@ REPORT = "report.html"
 WEIGHTS = "weights"
 SERVERS = "servers"
 SWEEP_PLAN = "sweep.json"
-"""In the folder of a sweep, which holds folders of runs."""
+"""In a sweep's folder, which holds run folders."""
 
 
 class RunPaths:
-    """Where the files of a run are, whether they are there or not; what each is, is said above."""
+    """The paths of a run's files, whether they exist or not."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,25 +63,24 @@ class RunPaths:
         return self.checkpoints / name_checkpoint(number)
 
     def checkpoint_numbers(self) -> list[int]:
-        """After which updates there are checkpoints, in order."""
-        return sorted(int(path.name) for path in self.checkpoints.glob("[0-9]*") if path.name.isdecimal())
+        """The updates that have a checkpoint, in order."""
+        return sorted([int(path.name) for path in self.checkpoints.glob("[0-9]*") if path.name.isdecimal()])
 
     def holds_run(self) -> bool:
-        """Whether a run was begun here."""
+        """Whether a run was started here."""
         return self.journal.exists() or self.checkpoints.exists()
 
     def write_config(self, settings: Mapping[str, Any]) -> None:
-        """Write the settings, whole or not at all; those that were there stay where that fails."""
+        """Write the settings atomically: a run that is killed here must still resume."""
         import tomli_w  # the core works without it
 
-        # Whole, since a run that is killed here must still resume.
-        with write_atomic(self.config, advice="free some space, or give another folder") as draft:
+        with write_atomic(self.config, advice="free some space, or use another folder") as draft:
             self.folder.mkdir(parents=True, exist_ok=True)
             draft.write_text(tomli_w.dumps(settings), encoding="utf-8")
 
 
 def name_checkpoint(number: int) -> str:
-    """What the folder of a checkpoint is called.
+    """The name of a checkpoint's folder.
 
     >>> name_checkpoint(5)
     '0005'

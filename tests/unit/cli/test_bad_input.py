@@ -111,9 +111,9 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
     (
         "a file of no known format",
         raw("rollouts.jsonl", b'{"prompt": "hi"}\n'),
-        "rollouts.jsonl, line 1: found an object with prompt, which is of no format that groupwise reads by itself; "
-        "name the format (groupwise, verl_agent, verifiers), say which columns are which "
-        "(`--map task=prompt_id,reward=score`), or write the file with groupwise.store.write_rollouts",
+        "rollouts.jsonl, line 1: found an object with prompt, which is of no format that groupwise recognises; name "
+        "the format (groupwise, verl_agent, verifiers), map its columns (`--map task=prompt_id,reward=score`), or "
+        "write the file with groupwise.store.write_rollouts",
     ),
     (
         "a later version",

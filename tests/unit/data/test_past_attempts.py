@@ -161,9 +161,8 @@ def test_an_index_that_disagrees_with_the_journal_is_refused(tmp_path: Path, tab
     with sqlite3.connect(path) as database:
         database.execute(f"DELETE FROM {table} WHERE attempt = 0")
     message = (
-        f"{path}: the index of past attempts and the journal disagree on attempt 0 at 't' in update 1: one holds it, "
-        "the other does not. The file was changed, or another version wrote it; start a new run, or go on without "
-        "replay"
+        f"{path}: the index of past rollouts and the journal differ: only one of them has rollout 0 of task 't' in "
+        "update 1. The file was changed, or another version wrote it; start a new run, or resume without replay"
     )
     with pytest.raises(FileError) as caught:
         made.past_attempts.check({"t"})
@@ -182,6 +181,6 @@ def test_a_past_of_tasks_that_are_no_more_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
         made.past_attempts.check({"more"})
     assert str(caught.value) == (
-        f"{tmp_path / 'journal.sqlite'}: it remembers attempts at 't', which is not among the environment's training "
-        "tasks; give the environment as it was, with ids that are the same in every run, or start a new run"
+        f"{tmp_path / 'journal.sqlite'}: it has rollouts of task 't', which is not in the environment's train set; "
+        "use the same environment, with the same task ids in every run, or start a new run"
     )

@@ -151,6 +151,6 @@ def test_a_read_only_copy_that_hides_its_last_updates_is_refused(tmp_path: Path)
         with read_only(source) as copy, pytest.raises(FileError) as caught:
             RunFolder(copy)
     assert str(caught.value) == (
-        f"{copy / 'journal.sqlite'}: its last updates stand in journal.sqlite-wal, which cannot be read in a read-only "
-        "folder; copy the folder to where you may write, and give the copy"
+        f"{copy / 'journal.sqlite'}: its last updates are in journal.sqlite-wal, which cannot be read in a read-only "
+        "folder; copy the folder to a place where you can write, and open the copy"
     )

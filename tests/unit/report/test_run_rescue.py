@@ -227,5 +227,5 @@ def test_a_recalled_attempt_that_the_journal_lost_is_named(tmp_path: Path) -> No
     database.execute("DELETE FROM history WHERE number = 1 AND task = 't' AND attempt = 2")
     database.commit()
     database.close()
-    with RunFolder(folder) as run, pytest.raises(FileError, match="disagree on attempt 2 at 't' in update 1"):
+    with RunFolder(folder) as run, pytest.raises(FileError, match="only one of them has rollout 2 of task 't' in update 1"):
         read_groups(run, 2)

@@ -71,9 +71,9 @@ def test_a_file_of_no_known_format(tmp_path: Path, first: Any, content: str) -> 
     with pytest.raises(FileError) as caught:
         open_rollouts(path)
     assert str(caught.value) == (
-        f"{path}, line 1: found {content}, which is of no format that groupwise reads by itself; "
-        "name the format (groupwise, verl_agent, verifiers), say which columns are which "
-        "(`--map task=prompt_id,reward=score`), or write the file with groupwise.store.write_rollouts"
+        f"{path}, line 1: found {content}, which is of no format that groupwise recognises; name "
+        "the format (groupwise, verl_agent, verifiers), map its columns (`--map task=prompt_id,reward=score`), or "
+        "write the file with groupwise.store.write_rollouts"
     )
 
 

@@ -110,8 +110,8 @@ def test_another_kind_of_file(tmp_path: Path) -> None:
     path = tmp_path / "README.md"
     path.write_text("# A page\n\nof words\n")
     assert message(path) == (
-        f"{path}, line 1: not valid JSON at column 1 (Expecting value); this is no rollouts file, which has a JSON "
-        "object a line (docs/reference/rollouts.md)"
+        f"{path}, line 1: not valid JSON at column 1 (Expecting value); a rollouts file has one JSON object per "
+        "line (docs/reference/rollouts.md)"
     )
 
 

@@ -54,7 +54,7 @@ def test_settings_that_cannot_be_written_are_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
         RunPaths(tmp_path / "file").write_config({})
     assert str(caught.value) == (
-        f"{tmp_path / 'file' / 'config.toml'}: cannot be written (File exists); free some space, or give another folder"
+        f"{tmp_path / 'file' / 'config.toml'}: cannot be written (File exists); free some space, or use another folder"
     )
 
 
