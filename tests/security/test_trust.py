@@ -109,7 +109,7 @@ def test_the_page_and_inspect_say_what_was_left_alone(received: Path, groupwise:
     ran = groupwise(*arguments_of("inspect an attempt", received))
     assert ran.err == (
         "the env 'trap:Env' is not loaded without --trust: it would run code from outside groupwise; add --trust if "
-        "you trust whoever wrote this run\n"
+        "you trust the author of this run\n"
     )
     groupwise("report", "run")
     page = (received / "run" / "report.html").read_text(encoding="utf-8")

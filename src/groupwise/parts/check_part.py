@@ -1,9 +1,7 @@
-"""Rules that a part of one's own is put to before a run: `groupwise check part MODULE:CLASS`."""
+"""The rules of `groupwise check part MODULE:CLASS`, for your own parts before a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -15,75 +13,70 @@ from groupwise.parts.part import Part, Slot, kind_of, name_of
 from groupwise.parts.requirements import REQUIRED, check_members, check_methods
 from groupwise.parts.stateful import is_stateful, read_columns, read_part_state
 from groupwise.system.errors import ConfigError, RecordError, TrainingError
-from groupwise.system.quoted_errors import BrokenRuleError, NotTestedError, RuleResult, try_rule
+from groupwise.system.quoted_errors import BrokenRuleError, NotTestedError, RuleResult, describe_result, try_rule
 
 ASKED_WITH_A_TABLE = ("grouper", "signal", "estimator", "filter", "pairing")
-"""Slots whose parts can be asked without a run."""
+"""Slots whose parts can be called without a run."""
 
 
 def check_part(part: Part) -> list[RuleResult]:
-    """Put a part to every rule."""
-    return [try_rule(_tell_in_one_sentence(rule), lambda: part) for rule in RULES]
-
-
-def _tell_in_one_sentence(rule: Callable[[Part], str]) -> Callable[[Part], str]:
-    @wraps(rule)
-    def put_to(part: Part) -> str:
+    """Check a part against all rules."""
+    results = []
+    for rule in RULES:
         try:
-            return rule(part)
-        except (ConfigError, TrainingError) as error:  # a sentence that names the part already
-            raise BrokenRuleError(str(error)) from None
-
-    return put_to
+            results.append(try_rule(rule, lambda: part, passing=(ConfigError, TrainingError)))
+        except (ConfigError, TrainingError) as error:  # its message names the part already
+            results.append(describe_result(rule, "broken", str(error)))
+    return results
 
 
 def has_what_its_slot_needs(part: Part) -> str:
-    """A method that is missing, or that takes something else, would end a run in the middle."""
+    """A method that is missing, or takes other arguments, would end a run in the middle."""
     check_members(part, part.slot)
     needed = [name for name, required in REQUIRED[part.slot].items() if required.written]
     return f"it is a {part.slot}, with {', '.join(needed)}"
 
 
 def can_stand_in_a_run_file(part: Part) -> str:
-    """A run keeps its settings, and makes its parts of them again when it goes on."""
+    """A run stores its settings, and makes its parts from them again when it is resumed."""
     config = part.config()
     again = Slot(part.slot).fill(config)
     if again != part:
-        raise BrokenRuleError(f"what its settings say, {config}, makes {name_of(again)}")
+        raise BrokenRuleError(f"its settings, {config}, make {name_of(again)}")
     return f"{config}"
 
 
 def gives_what_is_needed(part: Part) -> str:
-    """A wrong result would fail far away, in somebody else's arithmetic."""
+    """A wrong result would fail later, in other code."""
     return f"for a table of {len(_make_table())} steps, it gave {type(_ask(part, _make_table())).__name__}"
 
 
 def keeps_tasks_apart(part: Part) -> str:
-    """What a task's steps are given must not depend on which other tasks are in the update."""
+    """The results for a task's steps must not depend on the other tasks of the update."""
     if part.mixes_tasks:
-        raise NotTestedError("it says of itself that it compares across tasks")
+        raise NotTestedError("it declares that it compares across tasks")
     together, alone = _make_table(), _make_table(("pears",))
     rows = together.task == together.task_ids.index("pears")
     first, second = _flatten(_ask(part, together), together)[rows], _flatten(_ask(part, alone), alone)
-    if part.slot == "grouper":  # labels are names: who has the same one is what counts
+    if part.slot == "grouper":  # labels are only names: compare which steps have the same one
         first, second = ((labels[:, None] == labels) & (labels >= 0) for labels in (first, second))
     if not np.array_equal(first, second):
-        raise BrokenRuleError(f"a task's steps are given {second.tolist()} alone, and {first.tolist()} beside another")
-    return "a task's steps are given the same alone and beside another"
+        raise BrokenRuleError(f"a task's steps get {second.tolist()} alone, and {first.tolist()} beside another task")
+    return "a task's steps get the same results alone and beside another task"
 
 
 def goes_on_where_it_was(part: Part) -> str:
-    """A run that goes on starts the part from what the journal kept of it."""
+    """A resumed run starts the part from its state in the journal."""
     where, tasks = kind_of(type(part)), [Task(id="pears"), Task(id="plums")]
     if not is_stateful(part):
-        raise NotTestedError("it remembers nothing: it has no method start(seed)")
+        raise NotTestedError("it has no state: it has no method start(seed)")
     state, again = part.start(seed=0), part.start(seed=0)
     check_methods(state, "state", where)
     kept = read_part_state(where, state)
     again.load_state_dict(kept)
     if read_part_state(where, again) != kept or read_columns(where, again, tasks) != read_columns(where, state, tasks):
-        raise BrokenRuleError(f"after load_state_dict({kept}) it remembers {read_part_state(where, again)}")
-    return "what state_dict gives, load_state_dict takes back"
+        raise BrokenRuleError(f"after load_state_dict({kept}) its state is {read_part_state(where, again)}")
+    return "load_state_dict restores the result of state_dict"
 
 
 RULES = (
@@ -96,7 +89,7 @@ RULES = (
 
 
 def _make_table(tasks: tuple[str, ...] = ("pears", "plums")) -> StepTable:
-    """Three attempts of two steps at each task, which share states and earn different rewards."""
+    """Three rollouts of two steps per task, which share states and get different rewards."""
     places = [(task, attempt, index) for task in tasks for attempt in range(3) for index in range(2)]
     num = len(places)
     return StepTable.from_columns(
@@ -115,17 +108,17 @@ def _make_table(tasks: tuple[str, ...] = ("pears", "plums")) -> StepTable:
 
 def _ask(part: Any, table: StepTable) -> Any:
     if part.slot not in ASKED_WITH_A_TABLE:
-        raise NotTestedError(f"a {part.slot} is asked within a run, where each of its results is looked at")
+        raise NotTestedError(f"a {part.slot} is called within a run, which checks each result")
     if getattr(part, "reads_credit", False):
-        raise NotTestedError("it reads the credit of a run")
+        raise NotTestedError("it reads the advantages of a run")
     try:
         return part(table)
     except RecordError as error:
-        raise NotTestedError(f"the table that it was tried on is not for it: {error}") from None
+        raise NotTestedError(f"it cannot read the table of this check: {error}") from None
 
 
 def _flatten(result: Any, table: StepTable) -> np.ndarray[Any, Any]:
-    """What a part gave, as an array of a number for each step."""
+    """A part's result as an array of one number per step."""
     if isinstance(result, Credit):
         return result.trace.values
     if isinstance(result, np.ndarray):

@@ -1,8 +1,7 @@
-"""Whether what a run file names may run: parts from outside groupwise, and environments that reach beyond their fields.
+"""Loads the external parts and functions that a run file names, if the run is trusted.
 
-A run file can name any class of any package, and its environment may connect to a server, start a process or hand its
-fields to somebody else's package. Whoever trains wants that. Whoever reads a run that somebody sent does not: within
-`only_reading` nothing of it is imported or opened.
+A run file can name any class of any package, and its environment may use servers, processes or other packages. This is
+wanted in training, but not when you read a run of another person: within `only_reading` nothing is imported or opened.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from groupwise.system.secrets import redact
 from groupwise.system.text import quote_line
 
 WITHOUT_TRUST = "not loaded without --trust"
-"""How errors and pages name what was left alone."""
+"""How errors and pages call code that was not loaded."""
 PLACE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-"""`package.module:Class`, each of them a name of Python's."""
+"""`package.module:Class`."""
 
 _may_run: ContextVar[bool] = ContextVar("may_run", default=True)
 
 
 @contextmanager
 def only_reading(*, trust: bool = False) -> Iterator[None]:
-    """Import and open nothing that a run file names as long as the context lasts; with `trust`, all of it."""
+    """Within this context, import and open nothing that a run file names, unless `trust` is True."""
     before = _may_run.set(trust)
     try:
         yield
@@ -45,12 +44,12 @@ def only_reading(*, trust: bool = False) -> Iterator[None]:
 
 
 def may_run() -> bool:
-    """Whether what a run file names may be imported and opened here."""
+    """Whether code that a run file names may be imported and opened here."""
     return _may_run.get()
 
 
 def load_outside(slot: str, kind: str) -> object:
-    """What `package.module:Class` names, imported; whatever goes wrong is one sentence."""
+    """Import `package.module:Class`; every problem is a ConfigError."""
     if "<locals>" in kind:
         raise ConfigError(
             f"cannot load the {slot} {quote_line(kind)!r}: it is made within a function; move the class to the top of "
@@ -64,35 +63,33 @@ def load_outside(slot: str, kind: str) -> object:
         return attrgetter(name)(import_module(module))
     except KeyboardInterrupt:  # the user's, not the module's
         raise
-    except BaseException as error:  # a module may raise anything, SystemExit too, and have a syntax error
-        raise ConfigError(f"cannot load the {slot} {quote_line(kind)!r}: {_reason(error, module)}") from None
+    except BaseException as error:  # also SystemExit and syntax errors
+        try:
+            message = quote_line(redact(str(error)))
+        except Exception:  # from an external __str__
+            message = "its message cannot be shown"
+        if isinstance(error, ImportError | AttributeError):
+            reason = f"{message}; check that the package is installed"
+        elif isinstance(error, SystemExit):
+            reason = f"importing the module {module!r} ends the process (SystemExit: {message}); fix the module"
+        else:
+            reason = f"importing the module {module!r} failed ({type(error).__name__}: {message}); fix the module"
+        raise ConfigError(f"cannot load the {slot} {quote_line(kind)!r}: {reason}") from None
 
 
 def _check_may_run(slot: str, place: str) -> None:
     if not may_run():
         raise ConfigError(
             f"the {slot} {quote_line(place)!r} is {WITHOUT_TRUST}: it would run code from outside groupwise; add "
-            "--trust if you trust whoever wrote this run"
+            "--trust if you trust the author of this run"
         )
 
 
-def _reason(error: BaseException, module: str) -> str:
-    try:
-        message = quote_line(redact(str(error)))
-    except Exception:
-        message = "its message cannot be shown"
-    if isinstance(error, ImportError | AttributeError):
-        return f"{message}; check that the package is installed"
-    if isinstance(error, SystemExit):
-        return f"importing the module {module!r} ends the process (SystemExit: {message}); mend the module"
-    return f"importing the module {module!r} failed ({type(error).__name__}: {message}); mend the module"
-
-
-# Functions that a run file names: `package.module:function`, or `path/to/file.py:function` for one in a file.
+# Functions that a run file names: `package.module:function`, or `path/to/file.py:function`.
 
 
 def is_function_place(place: str) -> bool:
-    """Whether a text can name a function.
+    """Whether a text has the form of a function's place.
 
     >>> is_function_place("rewards.py:score"), is_function_place("my.rewards:score"), is_function_place("score")
     (True, True, False)
@@ -102,13 +99,13 @@ def is_function_place(place: str) -> bool:
 
 
 def resolve_place(place: str) -> str:
-    """The place of a function, with the path of its file absolute."""
+    """The place of a function, with an absolute path of its file."""
     file, _, name = place.rpartition(":")
     return f"{make_absolute(file, of=place)}:{name}" if file.endswith(".py") else place
 
 
 def load_function(slot: str, place: str) -> Callable[..., Any]:
-    """The function that a place names; whatever goes wrong is one sentence."""
+    """The function at a place; every problem is a ConfigError."""
     file, _, name = place.rpartition(":")
     if not file.endswith(".py"):
         function = load_outside(slot, place)
@@ -133,18 +130,18 @@ def _load_file(slot: str, path: Path) -> Any:
     spec = spec_from_file_location(name, path)
     assert spec is not None, "a file that ends with .py has a specification"
     assert spec.loader is not None, "and a loader"
-    module = sys.modules[name] = module_from_spec(spec)  # where classes of the file look for their own module
+    module = sys.modules[name] = module_from_spec(spec)  # dataclasses and pydantic models look up their module here
     try:
         spec.loader.exec_module(module)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # it may raise anything, SystemExit too, and have a syntax error
+    except BaseException as error:  # also SystemExit and syntax errors
         del sys.modules[name]
         raise ConfigError(
-            f"cannot load the {slot}: running {str(path)!r} raised {quote_error(error)}; mend the file"
+            f"cannot load the {slot}: running {str(path)!r} raised {quote_error(error)}; fix the file"
         ) from None
     return module
 
 
 FunctionPlace = Annotated[str, resolve_by(resolve_place)]
-"""A field that holds the place of a function."""
+"""A field with the place of a function."""

@@ -8,7 +8,7 @@ protocol. A field that takes a part has a slot, so a run file can name the part 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
@@ -194,13 +194,15 @@ def check_may_open(part: object) -> None:
             )
 
 
-@lru_cache(1024)
-def kind_of(part: type[Part]) -> str:
-    """The kind of this class in a run file."""
+def _find_kind(part: type[Part]) -> str:
     for kind, known in load_catalogue(part.slot).items() if part.slot in CATALOGUES else ():
         if known is part:
             return kind
     return f"{part.__module__}:{part.__qualname__}"
+
+
+kind_of: Callable[[type[Part]], str] = lru_cache(1024)(_find_kind)
+"""The kind of a class in a run file."""
 
 
 def name_of(part: object) -> str:

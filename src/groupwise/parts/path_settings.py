@@ -1,7 +1,7 @@
-"""Settings that are paths: relative to the file that they are written in, and absolute from then on.
+"""Settings that are paths.
 
-A path in a run file is relative to the file. A path of `--set`, or in settings that Python hands in, is relative to the
-working directory. A run's folder holds absolute paths, so that the run resumes from anywhere.
+A path in a run file is relative to the file. A path of `--set`, or in settings from Python, is relative to the working
+directory. A run folder has absolute paths, so the run resumes from anywhere.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 
 class WrittenText(str):
-    """A text of a run file, which knows the folder of the file."""
+    """A text of a run file, with the folder of the file."""
 
     folder: str = ""
 
 
 def write_in(content: Any, folder: Path) -> Any:
-    """The content of a file in a folder, whose texts know that folder."""
+    """The content of a run file, with its folder in every text."""
     if isinstance(content, dict):
         return {key: write_in(value, folder) for key, value in content.items()}
     if isinstance(content, list):
@@ -35,29 +35,29 @@ def write_in(content: Any, folder: Path) -> Any:
 
 
 def make_absolute(path: str, *, of: str | None = None) -> str:
-    """A path as an absolute one; one that is empty, or begins with a variable such as $DATA, stays.
+    """The absolute path; an empty path, or one that begins with a variable such as $DATA, stays as it is.
 
     >>> make_absolute("/data/*.jsonl"), make_absolute("$DATA/games"), make_absolute("")
     ('/data/*.jsonl', '$DATA/games', '')
 
     Args:
         path: the path.
-        of: the text that it is a part of; None = it is a text by itself.
+        of: the text that contains the path; None = the path itself.
     """
     place = os.path.expanduser(path)
     if not path or path.startswith("$") or os.path.isabs(place):
         return place
-    folder = os.path.realpath(getattr(path if of is None else of, "folder", ""))  # of a link, `..` is another folder
-    # Brackets of the folder's own name are no pattern.
+    folder = os.path.realpath(getattr(path if of is None else of, "folder", ""))  # `..` of a link is another folder
+    # Brackets in the folder's own name are not a pattern.
     return os.path.normpath(os.path.join(escape(folder) if has_magic(path) else folder, place))
 
 
 def resolve_by(resolve: Callable[[str], str]) -> BeforeValidator:
-    """Give a field's text to a function before anything else; what is no text is for the field to refuse."""
+    """Pass a field's text through a function before it is validated."""
     return BeforeValidator(lambda value: resolve(value) if isinstance(value, str) else value)
 
 
 ABSOLUTE = resolve_by(make_absolute)
 SHOWN_AS_PATH = WithJsonSchema({"type": "string", "format": "path"})
 PathText = Annotated[str, ABSOLUTE, SHOWN_AS_PATH]
-"""A field that holds a path."""
+"""A field with a path."""

@@ -119,12 +119,14 @@ class JournalDatabase(sqlite3.Connection):
     def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
         """As in sqlite3."""
         self.check_open()
-        return self.cursor(_Cursor).execute(sql, values)
+        cursor: sqlite3.Cursor = self.cursor(_Cursor).execute(sql, values)
+        return cursor
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
         """As in sqlite3."""
         self.check_open()
-        return self.cursor(_Cursor).executemany(sql, rows)
+        cursor: sqlite3.Cursor = self.cursor(_Cursor).executemany(sql, rows)
+        return cursor
 
     def close(self) -> None:
         """As in sqlite3."""

@@ -1,12 +1,12 @@
-"""Every error a user can meet, as one tree.
+"""All errors that users see, as one tree.
 
     GroupwiseError
-    ├── ConfigError        a part, a recipe or a run file says something that cannot be meant
-    ├── RecordError        recorded data breaks a promise: a missing column, a NaN, two rows with one identity
-    │   └── FileError      a rollouts file cannot be read: truncated, corrupt, of another format or version
+    ├── ConfigError        a part, a method or a run file has an invalid setting
+    ├── RecordError        recorded data is invalid: a missing column, a NaN, two rows with one identity
+    │   └── FileError      a file cannot be read or written: truncated, corrupt, another format or version
     ├── EnvironmentFault   an environment raised, hung or died
-    ├── EngineFault        an engine was asked for what it cannot do, or failed
-    └── TrainingError      a run cannot go on: a NaN, weights that did not arrive, too few survivors
+    ├── EngineFault        an engine failed, or cannot do what was asked
+    └── TrainingError      a run cannot continue: a NaN, a failed weight sync, too few rollouts left
 
 A message says *where* (path, row or key), *what was found*, and *what to do next*.
 """
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 MAX_NAMES = 5
 """How many valid names an error message lists."""
 MAX_NAME = 200
-"""Characters of a name that others are compared with: the time grows with the square."""
+"""Characters of a name that is compared with others: the time grows with the square."""
 
 
 class GroupwiseError(ValueError):
@@ -26,25 +26,25 @@ class GroupwiseError(ValueError):
 
 
 class ConfigError(GroupwiseError):
-    """A part, a recipe or a run file says something that cannot be meant."""
+    """A part, a method or a run file has an invalid setting."""
 
     def __init__(self, message: str, *, key: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.key = tuple(key)
-        """The path of the offending setting, where it is known, so that a reader can name the file that it is in."""
+        """The path of the wrong setting, if known, for a message that names its file."""
 
 
 class RecordError(GroupwiseError):
-    """Recorded data breaks a promise of its record."""
+    """Recorded data is invalid."""
 
     def __init__(self, message: str, *, row: int | None = None) -> None:
         super().__init__(message)
         self.row = row
-        """The offending row, where there is one, so that a reader can name the line of the file."""
+        """The wrong row, if there is one, for a message that names its line."""
 
 
 class FileError(RecordError):
-    """A rollouts file cannot be read."""
+    """A file cannot be read or written."""
 
 
 class EnvironmentFault(GroupwiseError):
@@ -52,15 +52,15 @@ class EnvironmentFault(GroupwiseError):
 
 
 class EngineFault(GroupwiseError):
-    """An engine was asked for what it cannot do, or failed."""
+    """An engine failed, or cannot do what was asked."""
 
 
 class TrainingError(GroupwiseError):
-    """A run cannot go on."""
+    """A run cannot continue."""
 
 
 def nearest(name: str, valid: Iterable[str], *, listed_by: str = "") -> str:
-    """Finish an error message about an unknown name: the nearest valid name, then at most five valid ones.
+    """The end of an error message about an unknown name: the nearest valid name, then at most five valid ones.
 
     `listed_by` is the command that lists all of them, if there is one.
 
@@ -75,7 +75,7 @@ def nearest(name: str, valid: Iterable[str], *, listed_by: str = "") -> str:
 
 
 def find_near(name: str, valid: Iterable[str]) -> list[str]:
-    """The valid names that an unknown one was probably meant to be, nearest first, at most five.
+    """The valid names most like an unknown one, nearest first, at most five.
 
     A name is near if at most half of its characters have to change.
 
@@ -91,14 +91,14 @@ def find_near(name: str, valid: Iterable[str]) -> list[str]:
 
 
 def count_edits(first: str, second: str) -> int:
-    """How many characters to insert, drop, replace or swap with the next make one text of another.
+    """The edit distance of two texts: insert, delete, replace, or swap two neighbours.
 
-    Damerau and Levenshtein's distance, in which no part of a text is edited twice ("optimal string alignment").
+    This is the Damerau-Levenshtein distance in which no part is edited twice ("optimal string alignment").
 
     >>> count_edits("gpro", "grpo"), count_edits("gpro", "hgpo"), count_edits("", "ab")
     (1, 2, 2)
     """
-    while first and second and first[0] == second[0]:  # what they begin with alike costs nothing
+    while first and second and first[0] == second[0]:  # a common beginning costs nothing
         first, second = first[1:], second[1:]
     before: list[int] = []
     above: list[int] = [*range(len(second) + 1)]
@@ -114,7 +114,7 @@ def count_edits(first: str, second: str) -> int:
 
 
 def list_names(names: Iterable[str], *, listed_by: str = "") -> str:
-    """Names for an error message; of many the first five, how many there are, and which command lists them all."""
+    """Names for an error message: at most five, the number of all, and the command that lists them."""
     listed = list(names)
     command = f"; {listed_by} lists them" if listed_by else ""
     rest = f", ... ({len(listed)} in all{command})" if len(listed) > MAX_NAMES else ""

@@ -1,7 +1,6 @@
-"""Files: small text files read whole, the file system that a folder is on, digests of what lies in a folder.
+"""Files: reading small text files, atomic writes, the file system of a folder, digests of a folder's files.
 
-A text file that is none (a pipe, a device), that is far too large or that is no UTF-8 is refused before it is held in
-memory, and TOML that Python's reader cannot follow is told in words.
+Pipes, devices and very large files are an error before they are in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from groupwise.system.json_text import MAX_NESTING
 from groupwise.system.text import quote_line
 
 MAX_TEXT_BYTES = 1 << 20
-"""Of a file that people write: a thousand times what a run file takes."""
+"""Of a file that people write: a thousand times the size of a run file."""
 MAX_KEY_PARTS = 32
 MAX_DIGITS = 100
 
@@ -35,7 +34,7 @@ _LONG_KEY = re.compile(
 
 
 def read_text_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """The text of a file, less a byte order mark; OSError where it cannot be opened, ValueError for what is no text."""
+    """The text of a file without a byte order mark; OSError if it cannot be opened, ValueError if it is not text."""
     if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISDIR(mode)):
         raise ValueError("a pipe or a device is no file; copy it into one")
     with path.open("rb") as file:
@@ -50,12 +49,12 @@ def read_text_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
 
 @contextmanager
 def write_atomic(path: Path, *, advice: str = "", flush: bool = False) -> Iterator[Path]:
-    """A draft beside a file, which takes the file's place once it is written: a reader sees the old one or the new one.
+    """A draft beside a file, which replaces the file at the end: readers see the old content or the new one.
 
     Args:
         path: the file.
-        advice: what to do where it cannot be written, for a FileError; empty = the OSError is the caller's to tell.
-        flush: whether it is on the disk when this returns.
+        advice: the fix in the FileError if it cannot be written; empty = the OSError is raised.
+        flush: whether to flush the file to the disk.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -68,19 +67,19 @@ def write_atomic(path: Path, *, advice: str = "", flush: bool = False) -> Iterat
             raise
         raise FileError(f"{path}: cannot be written ({error.strerror}); {advice}") from None
     finally:
-        with suppress(OSError):  # where nothing could be written there is nothing to remove
+        with suppress(OSError):  # if the folder cannot be written, there is no draft
             draft.unlink(missing_ok=True)
 
 
 def flush_file(path: Path) -> None:
-    """See that a file is on the disk."""
+    """Flush a file to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The content of a TOML text; a ValueError says what is wrong with one that is none, or that nobody could mean."""
-    if _LONG_KEY.search(text):  # Python's reader takes memory by the square of their number
+    """The content of a TOML text; a ValueError if it is invalid, nested too deep, or has too large numbers."""
+    if _LONG_KEY.search(text):  # the memory of Python's reader grows with the square of their number
         raise ValueError(f"a key in it has more than {MAX_KEY_PARTS} parts with dots between them")
     try:
         content = tomllib.loads(text)
@@ -88,9 +87,16 @@ def parse_toml(text: str) -> dict[str, Any]:
         raise ValueError(_TOO_DEEP) from None
     except tomllib.TOMLDecodeError as error:
         raise ValueError(quote_line(str(error))) from None
-    except ValueError:  # Python's own advice is of no use to whoever has the file
+    except ValueError:  # Python's own message is about its settings, not about the file
         raise ValueError(_TOO_LARGE) from None
-    _check_size(content)
+    level: list[Any] = [content]
+    for _ in range(MAX_NESTING):
+        entries = [entry for holder in level for entry in (holder.values() if isinstance(holder, dict) else holder)]
+        if any(isinstance(entry, int) and abs(entry) >= 10**MAX_DIGITS for entry in entries):
+            raise ValueError(_TOO_LARGE)
+        level = [entry for entry in entries if isinstance(entry, dict | list)]
+    if level:
+        raise ValueError(_TOO_DEEP)
     return content
 
 
@@ -103,48 +109,26 @@ def parse_value(text: str) -> Any:
     return content["value"] if len(content) == 1 else text  # a line break would begin another setting
 
 
-def _check_size(content: dict[str, Any]) -> None:
-    """Refuse what is nested deeper than any setting, and integers that no message could print."""
-    level: list[Any] = [content]
-    for _ in range(MAX_NESTING):
-        entries = [entry for holder in level for entry in (holder.values() if isinstance(holder, dict) else holder)]
-        if any(isinstance(entry, int) and abs(entry) >= 10**MAX_DIGITS for entry in entries):
-            raise ValueError(_TOO_LARGE)
-        level = [entry for entry in entries if isinstance(entry, dict | list)]
-    if level:
-        raise ValueError(_TOO_DEEP)
-
-
-# Which file system a folder is on: what locks and SQLite's log may rely on differs where other machines see it too.
+# The file system of a folder: locks and SQLite's log work differently if other machines share it.
 
 MOUNTS = Path("/proc/self/mountinfo")
-"""Linux's list of what is mounted where; other systems have none."""
-LOCAL = {
-    "bcachefs",
-    "btrfs",
-    "ext2",
-    "ext3",
-    "ext4",
-    "f2fs",
-    "jfs",
+"""Linux's list of mounts; other systems have none."""
+LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "xfs", "zfs"} | {
     "overlay",
     "ramfs",
     "rootfs",
     "tmpfs",
-    "xfs",
-    "zfs",
 }
-"""Kinds that one machine has for itself. Any other (NFS, Lustre, GPFS, CIFS, Ceph, FUSE, 9p, ...) is taken for one that
-several machines may share."""
+"""Local file systems. All others (NFS, Lustre, GPFS, CIFS, Ceph, FUSE, 9p, ...) count as shared by several machines."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True)
 class FileSystem:
-    """What a folder is on."""
+    """The file system of a folder."""
 
     kind: str
-    """As the system calls it, such as `ext4` or `nfs4`; empty where it does not say, as outside Linux."""
+    """The system's name for it, such as `ext4` or `nfs4`; empty = unknown, as outside Linux."""
 
     @property
     def is_shared(self) -> bool:
@@ -153,7 +137,7 @@ class FileSystem:
 
 
 def find_file_system(folder: Path) -> FileSystem:
-    """The file system that a folder is on, or would be on where it does not exist yet."""
+    """The file system of a folder, which need not exist yet."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
@@ -165,46 +149,38 @@ def find_file_system(folder: Path) -> FileSystem:
         if len(fields) < 5 or not rest:
             continue
         point = Path(_OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4]))
-        # The last one at a place lies over those before it.
+        # A later mount at the same place hides the earlier one.
         if place.is_relative_to(point) and len(point.parts) >= len(mounted.parts):
             mounted, kind = point, rest.split()[0]
     return FileSystem(kind)
 
 
-# Digests of the files in a folder, at any depth, so that one flipped bit is found before anything is made of it.
-
-MAX_THREADS = 4
-"""Files that are read at once; a digest is computed outside Python's lock."""
+# Digests of the files in a folder, to find a single flipped bit before a file is used.
 
 
 def digest_files(folder: Path, names: Iterable[str], *, flush: bool = False) -> dict[str, str]:
-    """The sha256 of each file, by name; with `flush`, each is on the disk when this returns."""
+    """The sha256 of each file, by name; with `flush`, the files are flushed to the disk."""
     ordered = sorted(names)
-    with ThreadPoolExecutor(min(MAX_THREADS, max(len(ordered), 1))) as threads:
-        return dict(zip(ordered, threads.map(lambda name: _digest(folder / name, flush=flush), ordered), strict=True))
+
+    def digest(name: str) -> str:
+        with (folder / name).open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+            if flush:
+                os.fsync(file.fileno())
+        return content
+
+    with ThreadPoolExecutor(4) as threads:  # digests are computed outside Python's lock
+        return dict(zip(ordered, threads.map(digest, ordered), strict=True))
 
 
 def find_change(folder: Path, digests: Mapping[str, Any]) -> str | None:
-    """Which file is not as its digest says, in words; None where all are."""
+    """The first file that differs from its digest, in words, or None."""
     for name in digests:
-        if not _is_inside(name):
+        path = PurePosixPath(name)
+        if not path.parts or ".." in path.parts or path.is_absolute() or "\\" in name:
             return f"{name!r} is no file of the folder"
         if not (folder / name).is_file():
             return f"{name} is missing"
     current = digest_files(folder, digests)
     changed = next((name for name, digest in current.items() if digest != digests[name]), None)
     return None if changed is None else f"{changed} is not as it was written"
-
-
-def _is_inside(name: str) -> bool:
-    """Whether a name, with slashes where it is in a folder below, stays within the folder."""
-    parts = PurePosixPath(name).parts
-    return bool(parts) and ".." not in parts and not PurePosixPath(name).is_absolute() and "\\" not in name
-
-
-def _digest(path: Path, *, flush: bool) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        if flush:
-            os.fsync(file.fileno())
-    return digest

@@ -1,8 +1,8 @@
-"""JSON from outside, read strictly: a key that stands twice is an error, half a character becomes text.
+"""Strict reading of external JSON: a repeated key is an error, and lone surrogates become text.
 
-Python's reader takes the last of two equal keys in silence, reads half of a surrogate pair into a string that no file
-or terminal can take, and reads NaN. The first two are settled here, at no price a reader of large files would notice;
-where NaN and infinities may not stand, `strangeness` finds them.
+Python's reader silently takes the last of two equal keys, accepts lone surrogates, which cannot be written as UTF-8,
+and reads NaN. This module handles the first two fast enough for large files; `describe_strangeness` finds NaN and
+infinities where they are not allowed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Any
 from groupwise.system.text import escape_surrogates, quote_line
 
 MAX_NESTING = 100
-"""Lists and objects within one another; what is nested deeper is no state, and every walk through it would end."""
+"""Largest depth of lists and objects: no state is deeper, and every recursion over a value stays bounded."""
 
 LARGEST_FLOAT = 1.7976931348623157e308
 
-_MAX_SHOWN_KEY = 60
 _STRICT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _STRICT_CANONICAL = json.JSONEncoder(
@@ -28,14 +27,14 @@ _STRICT_CANONICAL = json.JSONEncoder(
 )
 _LEAVES = frozenset({str, int, bool, type(None)})
 _KEYS = _LEAVES | {float}
-"""What can be the key of an object: JSON writes numbers as text."""
+"""Types of an object's keys: JSON writes numbers as text."""
 _WRITTEN_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(text: str) -> Any:
-    r"""The value of a JSON text; a ValueError says what is wrong with one that is none.
+    r"""The value of a JSON text; a ValueError if it is invalid.
 
-    Half of a surrogate pair, which JSON can write and UTF-8 cannot, becomes the text of its escape.
+    A lone surrogate, which JSON can write and UTF-8 cannot, becomes the text of its escape.
 
     >>> parse_json('{"a": [1, "half \\ud83d"]}')
     {'a': [1, 'half \\ud83d']}
@@ -49,14 +48,14 @@ def parse_json(text: str) -> Any:
     except json.JSONDecodeError:
         raise
     except ValueError as error:
-        if "digits" in str(error):  # Python's own advice is of no use to whoever has the file
+        if "digits" in str(error):  # Python's own message is about its settings, not about the file
             raise ValueError("a number in it has thousands of digits") from None
         raise
     return value
 
 
 def to_canonical_json(value: object, *, takes_nan: bool = True) -> str:
-    """The one JSON text of a value: keys sorted, no white space; NaN and infinities by name, or else a ValueError.
+    """The canonical JSON text of a value: sorted keys, no white space. NaN and infinities are a ValueError if asked.
 
     >>> to_canonical_json({"b": 1, "a": [2, 3]})
     '{"a":[2,3],"b":1}'
@@ -65,30 +64,30 @@ def to_canonical_json(value: object, *, takes_nan: bool = True) -> str:
 
 
 def to_json(value: object, *, ensure_ascii: bool = True) -> str:
-    """The text of a JSON file that people read too: indented, with a line break at its end."""
+    """The indented text of a JSON file, with a line break at its end."""
     return json.dumps(value, indent=2, ensure_ascii=ensure_ascii) + "\n"
 
 
 def digest_value(value: object) -> str:
-    """The sha256 of a JSON value, whatever the order of its names."""
+    """The sha256 of a JSON value with sorted keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a list or an object can be written as JSON and is not nested deeper than anything that is meant."""
+    """Whether a list or an object can be written as JSON and is not nested too deep."""
     try:
-        return is_shallow(_STRICT.encode(value), value)  # many times as fast as to walk through it
+        return is_shallow(_STRICT.encode(value), value)  # many times as fast as a recursion over it
     except (TypeError, ValueError, RecursionError):
         return False
 
 
 def is_shallow(text: str, value: Any) -> bool:
-    """Whether a value, of this JSON text, is not nested too deep; few brackets say so at once."""
+    """Whether a value with this JSON text is not nested too deep; the number of brackets often tells."""
     return text.count("[") + text.count("{") <= MAX_NESTING or describe_strangeness(value) is None
 
 
 def describe_strangeness(value: Any) -> str | None:
-    """What in a value is no JSON, in words, or None: NaN, an infinity, another kind of value, nesting without end.
+    """What in a value is not JSON, or None: NaN, an infinity, another type, endless nesting.
 
     >>> describe_strangeness({"a": [1.5, float("nan")]}), describe_strangeness([1, "x", None, {"b": True}])
     ('holds NaN', None)
@@ -120,7 +119,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     by_key = dict(pairs)
     if len(by_key) != len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {quote_line(repr(twice), limit=_MAX_SHOWN_KEY)} stands twice in one object")
+        raise ValueError(f"the key {quote_line(repr(twice), limit=60)} stands twice in one object")
     return by_key
 
 
@@ -129,7 +128,7 @@ _raw_decode = _DECODER.raw_decode
 
 
 def _decode(text: str) -> Any:
-    """As the decoder's own `decode`; an object that begins with the text, as every row does, takes a shorter way."""
+    """As the decoder's own `decode`, but faster for a text that begins with an object, as every row does."""
     if text[:1] == "{":
         value, end = _raw_decode(text)
         if not text[end:].strip(" \t\r\n"):

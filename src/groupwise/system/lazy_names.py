@@ -1,4 +1,4 @@
-"""Names of a package that are imported when somebody first asks for them: what they need takes seconds to load."""
+"""Names of a package that are imported at their first use, because their modules take seconds to load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def import_when_asked(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`, by where each name that it does not have is defined, as `module:name`."""
+    """A module's `__getattr__`; `places` has `module:name` for each lazy name."""
 
     def find_name(name: str) -> Any:
         if name not in places:

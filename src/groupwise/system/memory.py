@@ -1,4 +1,4 @@
-"""The memory that a process may still take, and the error of what would not fit into it."""
+"""The free memory of this process, and the error for a model that does not fit into it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNITS = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
 
 
 def read_free_memory() -> float | None:
-    """Bytes that can be had: a container may allow fewer than there are. None where the system does not say."""
+    """Free bytes, within the limit of a container; None = unknown."""
     if not MEMINFO.exists():
         return None
     lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
@@ -23,7 +23,7 @@ def read_free_memory() -> float | None:
 
 
 def check_fits(needed: Mapping[str, float], available: float, *, remedy: str) -> None:
-    """Refuse what needs more bytes, by part, than are available; `remedy` says what to change."""
+    """Raise a ConfigError if more bytes are needed, in total, than are available; `remedy` says what to change."""
     if sum(needed.values()) <= available:
         return
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in needed.items() if size)
@@ -34,7 +34,7 @@ def check_fits(needed: Mapping[str, float], available: float, *, remedy: str) ->
 
 
 def format_bytes(size: float) -> str:
-    """A number of bytes in words.
+    """A number of bytes as text.
 
     >>> format_bytes(512), format_bytes(1.5e6), format_bytes(23.04e9), format_bytes(2.6e15)
     ('0.5 kB', '1.5 MB', '23.0 GB', '2.6 PB')

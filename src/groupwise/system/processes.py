@@ -1,4 +1,4 @@
-"""Processes: a command with a guardian beside it (`supervisor`), the cores that are free, what torchrun says."""
+"""Processes: a command with a supervisor process, the number of free cores, and torchrun's variables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from groupwise.system import supervisor
 from groupwise.system.errors import ConfigError
 
 STOP_SECONDS = 15.0
-"""How long a command may take to end by itself."""
+"""How long a command may take to end after it was asked to."""
 
 
 class GuardedProcess:
-    """The processes of one command: a guardian, and what it runs."""
+    """The processes of one command: its supervisor, and the command's own."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -29,11 +29,11 @@ class GuardedProcess:
 
     @property
     def pid(self) -> int:
-        """The guardian, and the group of processes that it leads; 0 before the start."""
+        """Process id of the supervisor, which is also the id of the process group; 0 before the start."""
         return 0 if self._process is None else self._process.pid
 
     def is_alive(self) -> bool:
-        """Whether the guardian runs; where it has ended it is left to be waited for, so that its number stays ours."""
+        """Whether the supervisor runs. An ended one is not reaped here, so its process id is not used again."""
         if self._process is None or self._process.returncode is not None:
             return False
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
@@ -41,25 +41,25 @@ class GuardedProcess:
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def wait(self, seconds: float) -> None:
-        """Wait for its end, at most so long."""
+        """Wait for its end, with a time limit."""
         deadline = time.monotonic() + seconds
         while self.is_alive() and time.monotonic() < deadline:
             time.sleep(min(0.02, seconds))
 
     def start(self, arguments: Sequence[str], variables: Mapping[str, str], log: int) -> None:
-        """Start a command, with variables beside ours (of torchrun's only these); it writes to a log, an open file."""
+        """Start a command that writes to `log`, an open file. `variables` replace torchrun's and are added to ours."""
         self._owner = os.getpid()
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", supervisor.__file__, *arguments],
-            stdin=subprocess.PIPE,  # never written to: its end tells the guardian that we are gone
+            stdin=subprocess.PIPE,  # never written to: its end tells the supervisor that this process has ended
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**drop_torchrun_variables(os.environ), **variables},
-            start_new_session=True,  # Ctrl-C is for us: we end what we started in order
+            start_new_session=True,  # Ctrl-C reaches only this process, which ends the others in order
         )
 
     def end(self) -> int | None:
-        """Ask it to end, then kill what is left; its status. Nothing happens in a process that was forked from ours."""
+        """Ask it to end, kill the rest of its group, and return its status. Does nothing in a forked process."""
         process = self._process
         if process is None or process.returncode is not None or self._owner != os.getpid():
             return None if process is None else process.returncode
@@ -75,18 +75,15 @@ class GuardedProcess:
 
 
 def find_free_port() -> int:
-    """A port of this machine that nobody listens at just now."""
+    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
         return port
 
 
-# The cores that a process may use, how many of them are free now, and how many threads that leaves.
-
-
 def count_usable_cores() -> int:
-    """Cores that this process may use: a container may allow fewer than there are."""
+    """The cores that this process may use, within the limit of a container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = Path("/sys/fs/cgroup/cpu.max")
     quota, _, period = limit.read_text().partition(" ") if limit.exists() else ("max", "", "")
@@ -94,17 +91,17 @@ def count_usable_cores() -> int:
 
 
 def read_load() -> float:
-    """How many processes wanted a core over the last minute."""
+    """The mean number of processes that wanted a core during the last minute."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def choose_threads(max_threads: int, *, ranks: int = 1) -> int:
-    """As many threads as there are free cores, no more than asked for, nor than OMP_NUM_THREADS says; at least 1.
+    """One thread per free core, at most `max_threads` and OMP_NUM_THREADS, at least 1.
 
     Args:
-        max_threads: how many at most; 0 = as many as there are free cores.
-        ranks: processes of one run that share the cores. Several take an equal part of all cores, whatever the load:
-            each looks at another moment, at which the others are the load, and all must come to the same number.
+        max_threads: 0 = no limit.
+        ranks: processes of one run that share the cores. Several ranks take equal parts of all cores, whatever the
+            load: each rank is load for the others, and all must choose the same number.
     """
     free = count_usable_cores() - round(read_load()) if ranks == 1 else count_usable_cores() // ranks
     limits = [max(1, free), max_threads, read_thread_limit()]
@@ -112,12 +109,12 @@ def choose_threads(max_threads: int, *, ranks: int = 1) -> int:
 
 
 def read_thread_limit() -> int:
-    """What OMP_NUM_THREADS says, the first number of a list; 0 where it says nothing that is a number."""
+    """The first number in OMP_NUM_THREADS; 0 = none."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(first) if first.isdecimal() else 0
 
 
-# What torchrun tells the processes that it starts, by variables; their own children may not believe it too.
+# The environment variables that torchrun sets for its processes. Their child processes must not see them.
 
 NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 NUMBERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
@@ -127,22 +124,22 @@ PREFIXES = ("GROUP_", "ROLE_", "TORCHELASTIC_")
 
 @dataclass(frozen=True, kw_only=True)
 class StartedRank:
-    """What torchrun tells a process about itself."""
+    """A process of torchrun."""
 
     rank: int
     """Number of the process."""
     world: int
-    """How many there are."""
+    """Number of processes."""
     local_rank: int
     """Number of the process on its machine, which is the number of its GPU."""
     local_world: int
-    """How many there are on its machine."""
+    """Number of processes on its machine."""
 
 
 def read_started_rank() -> StartedRank:
-    """Who this process is, as torchrun says it in variables; alone where it says nothing.
+    """This process as torchrun's variables describe it; without them, the only process of the run.
 
-    Half of what it says is refused: a process that took itself for alone would write where another one does.
+    If only some variables are set, this is an error: two processes could write into the same folder.
     """
     given = {name: os.environ[name] for name in NUMBERS if name in os.environ}
     if not given:
@@ -164,7 +161,7 @@ def read_started_rank() -> StartedRank:
 
 
 def check_started_rank() -> StartedRank:
-    """Who this process is; one of several that is not told where to find the others is refused before it loads."""
+    """As `read_started_rank`; an error if there are several processes and the address of the first is missing."""
     started = read_started_rank()
     for name in ("MASTER_ADDR", "MASTER_PORT") if started.world > 1 else ():
         if not os.environ.get(name):
@@ -175,7 +172,7 @@ def check_started_rank() -> StartedRank:
 
 
 def drop_torchrun_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment for a process that is no rank: a server that finds these variables waits for ranks of its own.
+    """The environment without torchrun's variables, for a server: with them it would wait for other ranks.
 
     >>> drop_torchrun_variables({"RANK": "0", "TORCHELASTIC_USE_AGENT_STORE": "True", "LANG": "C"})
     {'LANG': 'C'}

@@ -1,4 +1,4 @@
-"""Faults of code that is not ours: an exception in one line, without secrets, and rules that such code must keep."""
+"""Errors of external code as one line without secrets, and the rules that such code is checked against."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from groupwise.system.secrets import redact
 from groupwise.system.text import MAX_QUOTED_CHARACTERS, quote_line
 
 MAX_SEARCHED_CHARACTERS = 8 * MAX_QUOTED_CHARACTERS
-"""Of somebody else's text that is searched for secrets before it is cut."""
+"""Characters of an external text that are searched for secrets before it is cut."""
 
 
 def quote_error(error: BaseException) -> str:
-    r"""An exception in one line: its class and the first line of what it says, whatever that is.
+    r"""An exception as one line: its class and the first line of its message.
 
     >>> quote_error(RuntimeError("half \ud83d\nTraceback ..."))
     'RuntimeError: half \\ud83d'
     """
     try:
         message = str(error)
-    except Exception:  # somebody else's __str__
+    except Exception:  # from an external __str__
         message = "its message cannot be shown"
-    # Secrets first: half of one, cut off, would no longer be known for what it is.
+    # Secrets first: half a secret would no longer be recognised.
     return quote_line(redact(f"{type(error).__name__}: {message[:MAX_SEARCHED_CHARACTERS]}"))
 
 
 def quote_error_with_place(error: Exception, module: str) -> str:
-    """An exception in one line, with the last place in the package of `module` that it came through."""
+    """An exception as one line, with the last place in the package of `module` that it passed."""
     package = module.partition(".")[0]
     places = [
         (frame.f_globals.get("__name__", ""), frame.f_code.co_filename, line)
@@ -44,16 +44,16 @@ def quote_error_with_place(error: Exception, module: str) -> str:
 
 
 def quote_line_in(error: Exception, function: Callable[..., Any]) -> str:
-    """The last line of a function's own file that an error came through, in brackets; empty where there is none."""
+    """The last line of a function's own file that an error passed, in brackets; empty if there is none."""
     file = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", None)
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     return f" ({Path(str(file)).name}:{lines[-1]})" if lines else ""
 
 
-# Rules that somebody's environment or engine is put to, and what became of each.
+# Rules for external environments, engines and parts.
 #
-# A rule is a function of what is checked. It returns what it saw; it raises `BrokenRuleError` with what is wrong, or
-# `NotTestedError` where it could not be tried. Its docstring says why it matters, to whoever breaks it.
+# A rule is a function of the object that is checked. It returns what it found. It raises `BrokenRuleError` if the
+# object breaks the rule, or `NotTestedError` if the rule cannot be tried. Its docstring says why the rule matters.
 
 Subject = TypeVar("Subject")
 Status = Literal["kept", "broken", "not tested"]
@@ -64,25 +64,25 @@ class BrokenRuleError(Exception):
 
 
 class NotTestedError(Exception):
-    """The rule could not be tried, or there is nothing to try it on; the message says why."""
+    """The rule could not be tried; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleResult:
-    """What became of one rule."""
+    """The result of one rule."""
 
     rule: str
     """The rule's name."""
     status: Status
-    """Not tested = the rule could not be tried, or there was nothing to try it on; `found` says why."""
+    """Not tested = the rule could not be tried; `found` says why."""
     why: str
     """Why the rule matters."""
     found: str
-    """What was seen."""
+    """What was found."""
 
 
 def describe_result(rule: Callable[[Subject], str], status: Status, found: str) -> RuleResult:
-    """What became of a rule, with its name and its reason."""
+    """The result of a rule, with its name and its reason."""
     return RuleResult(rule=rule.__name__, status=status, why=" ".join((rule.__doc__ or "").split()), found=found)
 
 
@@ -92,7 +92,7 @@ def try_rule(
     *,
     passing: type[Exception] | tuple[()] = (),
 ) -> RuleResult:
-    """Put something to a rule; whatever it raises breaks the rule, but for `passing`, an error that is let through."""
+    """Check an object against a rule. Any exception breaks the rule, except `passing`, which is raised again."""
     try:
         return describe_result(rule, "kept", rule(ask_subject()))
     except passing:
@@ -103,5 +103,5 @@ def try_rule(
         return describe_result(rule, "not tested", str(reason))
     except KeyboardInterrupt:  # the user's
         raise
-    except BaseException as error:  # it may raise anything, an exit too, and the report must say what
+    except BaseException as error:  # also SystemExit, and the report must say so
         return describe_result(rule, "broken", f"it raised {quote_error(error)}")

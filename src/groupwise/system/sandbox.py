@@ -1,8 +1,8 @@
-"""A process that gives up its rights before it reads what a model said.
+"""A process gives up its rights before it reads a model's response.
 
-Three boundaries, each said by name where it holds: "limits" (memory, no core files, no files, few descriptors), "files"
-(Landlock: nothing is written, nothing but Python's own folders is read, no TCP) and "system calls" (seccomp: no write,
-no connection, no process, no signal to others; see `filter_calls`). Where a kernel lacks one, the others still hold.
+There are three boundaries. "limits": memory, no core files, no files, few descriptors. "files" (Landlock): nothing is
+written, only Python's own folders are read, no TCP. "system calls" (seccomp): no write, connection, process, or signal
+to others, see `filter_calls`. If a kernel lacks one of them, the others still hold.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import signal
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
 Boundary = Literal["limits", "files", "system calls"]
 MAX_DESCRIPTORS = 64
-"""Open files at a time, for modules and data that are read late."""
+"""Files open at the same time, for modules and data that are read late."""
 _PR_SET_NO_NEW_PRIVS, _PR_SET_DUMPABLE = 38, 4
 _SYSTEM_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/localtime", "/dev/urandom")
-"""Where shared libraries, time zones and chance are read from."""
+"""Shared libraries, time zones and random numbers."""
 
 
 def find_boundaries() -> frozenset[Boundary]:
-    """The boundaries that `confine` can set up on this system; nothing is changed by asking."""
+    """The boundaries that `confine` can set up on this system; this call changes nothing."""
     boundaries: set[Boundary] = {"limits"}
     if read_landlock_version() > 0:
         boundaries.add("files")
@@ -39,9 +39,9 @@ def find_boundaries() -> frozenset[Boundary]:
 
 
 def confine(*, max_memory: int, filters_calls: bool = True) -> frozenset[Boundary]:
-    """Give up this process's rights for good, and say which boundaries hold; call it after the imports.
+    """Give up this process's rights for ever, and return the boundaries that hold. Call it after the imports.
 
-    Without `filters_calls` the process may still start others, which then filter their calls themselves.
+    Without `filters_calls` the process may still start others, which then filter their own system calls.
     """
     sys.dont_write_bytecode = True
     boundaries: set[Boundary] = set()
@@ -49,7 +49,7 @@ def confine(*, max_memory: int, filters_calls: bool = True) -> frozenset[Boundar
         boundaries.add("limits")
     if sys.platform.startswith("linux"):
         libc = ctypes.CDLL(None, use_errno=True)
-        libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # nor may others of the same user look into it
+        libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # other processes of the same user cannot read its memory
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         if lock_files(_list_readable_places()):
             boundaries.add("files")
@@ -71,49 +71,46 @@ def _limit_resources(max_memory: int) -> bool:
         limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         try:
             resource.setrlimit(name, (limit, limit))
-        except (OSError, ValueError):  # macOS refuses a limit of the address space
+        except (OSError, ValueError):  # macOS has no limit of the address space
             all_held = False
     return all_held
 
 
 def _list_readable_places() -> set[Path]:
-    """Python's own folders, those of installed packages, and of what was imported from elsewhere."""
+    """The folders of Python, of installed packages, and of other imported packages."""
     places = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     places |= {Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")}
-    return places | set(_find_imported_packages()) | {Path(folder) for folder in _SYSTEM_FOLDERS}
-
-
-def _find_imported_packages() -> Iterator[Path]:
     for name, module in list(sys.modules.items()):
         if "." not in name:
-            yield from (Path(os.fspath(folder)) for folder in getattr(module, "__path__", ()))
+            places |= {Path(os.fspath(folder)) for folder in getattr(module, "__path__", ())}
+    return places | {Path(folder) for folder in _SYSTEM_FOLDERS}
 
 
-# Landlock: a process that may read what lies under some folders, and neither write nor connect anywhere.
+# Landlock: the process may read under some folders, and neither write nor connect anywhere.
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION = 1
 _PATH_BENEATH = 1
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
-"""How many rights over files each version knows, from the first bit on."""
+"""The number of file rights by Landlock version, from the first bit on."""
 _NETWORK_SINCE, _NETWORK_RIGHTS = 4, 0b11
-"""Bind and connect, by TCP."""
+"""TCP bind and connect."""
 _SCOPES_SINCE, _SCOPES = 6, 0b11
-"""Abstract sockets and signals, of processes outside."""
+"""Abstract sockets and signals of other processes."""
 
 
 def read_landlock_version() -> int:
-    """Which version this kernel has; 0 = none."""
+    """The kernel's Landlock version; 0 = none."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, _call(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_ASK_VERSION)))
 
 
 def lock_files(readable: Iterable[Path]) -> bool:
-    """Give up every right over files but to read under these paths, and TCP; False where the kernel refuses.
+    """Give up TCP and all file access except reading under these paths; False if the kernel cannot do it.
 
-    The process must have given up new privileges before.
+    The process must have set `PR_SET_NO_NEW_PRIVS` before.
     """
     version = read_landlock_version()
     if version == 0:
@@ -121,7 +118,7 @@ def lock_files(readable: Iterable[Path]) -> bool:
     rights = (1 << max(count for since, count in _FILE_RIGHTS.items() if since <= version)) - 1
     network = _NETWORK_RIGHTS if version >= _NETWORK_SINCE else 0
     scopes = _SCOPES if version >= _SCOPES_SINCE else 0
-    # A field that the kernel does not know yet may be there as long as it is 0.
+    # A field that an older kernel does not know must be 0.
     handled = ctypes.create_string_buffer(struct.pack("QQQ", rights, network, scopes), 24)
     ruleset = _call(_CREATE_RULESET, handled, ctypes.c_size_t(24), ctypes.c_uint32(0))
     if ruleset < 0:
@@ -137,7 +134,7 @@ def lock_files(readable: Iterable[Path]) -> bool:
 def _allow_reading(ruleset: int, path: Path) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:  # what is not there cannot be read either
+    except OSError:  # it does not exist
         return
     try:
         rights = _READ_FILE | (_READ_DIR if path.is_dir() else 0)
@@ -152,11 +149,11 @@ def _call(number: int, *arguments: object) -> int:
     return int(libc.syscall(ctypes.c_long(number), *arguments))
 
 
-# A filter of system calls (seccomp) for a process that only computes: it reads, answers through its pipe, and ends.
+# A filter of system calls (seccomp) for a process that only reads, computes, answers through its pipe, and ends.
 #
-# The filter knows three kinds of calls. What computing needs is allowed. What would leave a trace outside the process
-# (write a file, connect, start or signal another process, change its rights) kills it with SIGSYS, so that whoever
-# asked knows that a rule was broken. All others fail with EPERM: a library that tries something new goes on without it.
+# Calls that computing needs are allowed. Calls with an effect outside the process (write a file, connect, start or
+# signal another process, change its rights) kill it with SIGSYS, which its parent sees. All others fail with EPERM: a
+# library that tries a new call usually continues without it.
 
 # Numbers on x86_64 and on aarch64; None = there is no such call.
 Numbers = dict[str, tuple[int | None, int | None]]
@@ -217,13 +214,13 @@ WRITING_FLAGS = (
     else 0
 )
 HARMLESS_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5450, 0x5451)
-"""Is it a terminal, how wide, how many bytes wait, close or keep on exec."""
+"""Whether it is a terminal, its width, the number of waiting bytes, close or keep on exec."""
 HARMLESS_FCNTLS = (1, 2, 3, 4, 1030)
-"""Flags of a descriptor, and a copy of it: not who gets its signals."""
+"""Flags of a descriptor, and a copy of it, but not the owner of its signals."""
 CLONE_THREAD = 0x10000
 
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Column of the numbers, and how the kernel calls the architecture."""
+"""Column of the numbers, and the kernel's code of the architecture."""
 _X32 = 0x40000000
 _SYS_SECCOMP = (317, 277)
 _SET_MODE_FILTER, _GET_ACTION_AVAIL, _TSYNC = 1, 2, 1
@@ -233,7 +230,7 @@ _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 
 
 def can_filter_calls() -> bool:
-    """Whether this kernel takes such a filter on this machine."""
+    """Whether the kernel of this machine supports such a filter."""
     if not sys.platform.startswith("linux") or platform.machine() not in _MACHINES:
         return False
     action = ctypes.c_uint32(_KILL)
@@ -241,22 +238,22 @@ def can_filter_calls() -> bool:
 
 
 def filter_calls() -> bool:
-    """Put the filter over every thread of this process, for good; False where the kernel refuses.
+    """Install the filter for all threads of this process, for ever; False if the kernel cannot do it.
 
-    The process must have given up new privileges before.
+    The process must have set `PR_SET_NO_NEW_PRIVS` before.
     """
     if not can_filter_calls():
         return False
     column, architecture = _MACHINES[platform.machine()]
     program = build_filter(column, architecture, own_process=os.getpid())
     code = ctypes.create_string_buffer(b"".join(program))
-    # struct sock_fprog: a short count, padding, and where the instructions are.
+    # struct sock_fprog: the number of instructions (a short), padding, and their address.
     listed = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(program), ctypes.addressof(code)))
     return _seccomp(_SET_MODE_FILTER, _TSYNC, listed) == 0
 
 
 def build_filter(column: int, architecture: int, *, own_process: int) -> list[bytes]:
-    """The filter as instructions of the kernel's packet filter."""
+    """The filter as BPF instructions."""
     program = [
         _step(_LOAD, _ARCHITECTURE_AT),
         _step(_EQUAL, architecture, yes=1),
@@ -274,7 +271,7 @@ def build_filter(column: int, architecture: int, *, own_process: int) -> list[by
     program += _on(FCNTL[column], _one_of(1, HARMLESS_FCNTLS, otherwise=_ERRNO | errno.EPERM))
     program += _on(TGKILL[column], _one_of(0, (own_process,), otherwise=_KILL))
     program += _on(PRLIMIT[column], _reads_limits())
-    # The C library tries clone3 first, whose flags no filter can read, and goes back to clone.
+    # The C library tries clone3 first, whose flags a filter cannot read, and then clone.
     program += _on(CLONE3[column], [_step(_RETURN, _ERRNO | errno.ENOSYS)])
     is_thread = [_argument(0), _step(_ANY_BIT, CLONE_THREAD, yes=1), _step(_RETURN, _KILL)]
     program += _on(CLONE[column], [*is_thread, _step(_RETURN, _ERRNO | errno.EPERM)])
@@ -284,17 +281,9 @@ def build_filter(column: int, architecture: int, *, own_process: int) -> list[by
 
 
 def _reads_limits() -> list[bytes]:
-    """Limits may be asked for, not set: the address of new ones must be none, in both halves."""
-    refuse = _step(_RETURN, _KILL)
-    return [
-        _argument(2),
-        _step(_EQUAL, 0, yes=1),
-        refuse,
-        _argument(2, upper=True),
-        _step(_EQUAL, 0, yes=1),
-        refuse,
-        _step(_RETURN, _ALLOW),
-    ]
+    """Limits may be read, not set: both halves of the address of new ones must be 0."""
+    is_zero = [_step(_EQUAL, 0, yes=1), _step(_RETURN, _KILL)]
+    return [_argument(2), *is_zero, _argument(2, upper=True), *is_zero, _step(_RETURN, _ALLOW)]
 
 
 def _one_of(argument: int, values: tuple[int, ...], *, otherwise: int) -> list[bytes]:
@@ -305,7 +294,7 @@ def _one_of(argument: int, values: tuple[int, ...], *, otherwise: int) -> list[b
 
 
 def _on(number: int | None, steps: list[bytes]) -> list[bytes]:
-    """Do this at a call; every such sequence ends with a verdict."""
+    """Run these steps for one system call; they end with a return."""
     return [] if number is None else [_step(_EQUAL, number, no=len(steps)), *steps]
 
 
@@ -323,20 +312,15 @@ def _seccomp(operation: int, flags: int, argument: object) -> int:
     return int(libc.syscall(_SYS_SECCOMP[column], operation, flags, argument))
 
 
-# A child process that cannot outlive its parent, whatever the child does.
-#
-# The end of a pipe tells a child that its parent is gone, but only once the child reads. On Linux the kernel kills it
-# itself; elsewhere the pipe has to do.
-
 _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process as soon as its parent dies; call it first thing in a child.
+    """Have the kernel kill this process as soon as its parent dies. Call it first in a child.
 
-    `parent` is the process id that the child was started by: a parent that is already gone is noticed too. The kernel
-    counts the *thread* that started the child as its parent, so start children from a thread that lives as long as
-    they should. Where the kernel has no such call (macOS) nothing happens.
+    The end of its pipe also tells a child that its parent has died, but only when the child reads; on macOS, which has
+    no such call, this must be enough. `parent` is the parent's process id: if it has died before, the child exits. For
+    the kernel the *thread* that started the child is its parent, so start children from a long-lived thread.
     """
     if not sys.platform.startswith("linux"):
         return

@@ -1,8 +1,8 @@
-"""Secrets: found in text, left out of whatever is written or shown, and kept in environment variables.
+"""Finds secrets in text, and hides them in everything that is written or shown.
 
-A secret is the value of an environment variable whose name says so (`WANDB_API_KEY`, `HF_TOKEN`), a password or token
-within a URL, an Authorization header, or a token of a well-known form. A run file names the variable instead, as
-`${NAME}`; the reference is what gets written down, and only whoever connects looks the value up.
+A secret is the value of an environment variable with a name such as `WANDB_API_KEY` or `HF_TOKEN`, a password or token
+in a URL, an Authorization header, or a token of a well-known form. A run file refers to the variable as `${NAME}`. The
+run stores this reference, and the value is only looked up when it is used.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any
 from groupwise.system.errors import ConfigError
 
 HIDDEN = "***"
-"""What stands where a secret stood."""
+"""The replacement of a secret."""
 MIN_VALUE_CHARACTERS = 8
-"""Values of variables that are shorter are flags and numbers: they stand in any text by chance."""
+"""Shorter values of variables are flags and numbers, which any text may contain."""
 MIN_REFUSED_CHARACTERS = 16
-"""Values that a run file may not hold; shorter ones may be words that it uses for something else."""
+"""Length of values that a run file must not contain; shorter ones may be ordinary words of a run file."""
 
 _SECRET_NAME = re.compile(
     r"(?:^|_)(?:API_?KEY|KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|BEARER)(?:_|$)|_PWD$",
     re.IGNORECASE,
 )
-# A field of a run file: stricter, since `key_field`, `token_budget` and `end_token` are settings like others.
+# A field of a run file: stricter, since `key_field`, `token_budget` and `end_token` are ordinary settings.
 _SECRET_FIELD = re.compile(
     r"(?:^|_)(?:api_?key|access_key|secret_key|private_key|auth_key|password|passwd|passphrase|credentials?|authorization|"
     r"(?:access|api|auth|bearer|refresh|secret|session|hf|github|wandb)_token|client_secret)$",
     re.IGNORECASE,
 )
 _LONG_SECRET_FIELD = re.compile(rf"{_SECRET_FIELD.pattern}|^(?:token|secret)$", re.IGNORECASE)
-"""A piece of a game, or a word to guess, is called so too: a secret where it is long."""
+"""`token` and `secret` may also be a piece of a game or a word to guess: only long values are secrets."""
 _SECRET_PARAMETER = (
     r"(?:[\w-]*(?:token|secret|password|passwd|signature|credential)|[\w-]*api[_-]?key|key|sig|auth|authorization)"
 )
@@ -61,35 +61,37 @@ _PATTERNS = (
 )
 _REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)\}")
 _NAMED_USER = re.compile(r"://(?:[^\s/?#@:]*:)?\$\{\w+\}@")
-"""Who asks, in a URL whose password is a reference."""
+"""The user in a URL whose password is a reference."""
 
 
 def redact(text: str) -> str:
-    """The text with `***` in the place of each secret.
+    """The text with `***` for each secret.
 
     >>> redact("cannot reach https://me:hunter22@example.org/ws?token=abc&n=3")
     'cannot reach https://***@example.org/ws?token=***&n=3'
     """
-    if len(text) < MIN_VALUE_CHARACTERS:  # a page is made of thousands of labels and numbers
+    if len(text) < MIN_VALUE_CHARACTERS:  # a report redacts thousands of short labels and numbers
         return text
     return make_redactor()(text)
 
 
-def make_redactor() -> Callable[[str], str]:
-    """What `redact` does with the variables as they are now, for many texts."""
-    return _redactor(tuple(sorted(_secret_values())))
+def make_redactor(min_characters: int = MIN_VALUE_CHARACTERS) -> Callable[[str], str]:
+    """`redact` with the present environment variables, for many texts."""
+    variables = os.environ.items()
+    secret = [value for name, value in variables if len(value) >= min_characters and _is_secret_name(name)]
+    return _redactor(tuple(sorted(secret)))
 
 
 def redact_all(value: Any) -> Any:
-    """Plain data, tables and lists included, with every text redacted."""
+    """Plain data with every text redacted."""
     return _in_texts(value, make_redactor())
 
 
 def check_no_secret(content: Mapping[str, Any]) -> None:
-    """Refuse settings that hold a secret: a run keeps its settings, and shows them to whoever reads it."""
-    hide = _redactor(tuple(sorted(_secret_values(MIN_REFUSED_CHARACTERS))))
+    """Raise a ConfigError if settings contain a secret: a run stores its settings, and reports show them."""
+    hide = make_redactor(MIN_REFUSED_CHARACTERS)
     for path, name, text in _texts(content, ""):
-        value = _REFERENCE.sub("", _NAMED_USER.sub("://", text))  # what is only named is no secret
+        value = _REFERENCE.sub("", _NAMED_USER.sub("://", text))  # a reference is no secret
         is_field = _SECRET_FIELD if len(value) < MIN_REFUSED_CHARACTERS else _LONG_SECRET_FIELD
         if value and (hide(value) != value or is_field.search(name)):
             raise ConfigError(
@@ -100,8 +102,17 @@ def check_no_secret(content: Mapping[str, Any]) -> None:
 
 
 def resolve_references(value: Any) -> Any:
-    """Plain data with each `${NAME}` in its texts replaced by the environment variable of that name."""
-    return _in_texts(value, lambda text: _REFERENCE.sub(_look_up, text))
+    """Plain data with each `${NAME}` replaced by the value of this environment variable."""
+
+    def look_up(reference: re.Match[str]) -> str:
+        found = os.environ.get(reference[1])
+        if found is None:
+            raise ConfigError(
+                f"the environment variable {reference[1]} is not set; a setting names it as {reference[0]}"
+            )
+        return found
+
+    return _in_texts(value, lambda text: _REFERENCE.sub(look_up, text))
 
 
 def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
@@ -114,19 +125,6 @@ def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def _look_up(reference: re.Match[str]) -> str:
-    value = os.environ.get(reference[1])
-    if value is None:
-        raise ConfigError(f"the environment variable {reference[1]} is not set; a setting names it as {reference[0]}")
-    return value
-
-
-def _secret_values(min_characters: int = MIN_VALUE_CHARACTERS) -> Iterator[str]:
-    for name, value in os.environ.items():
-        if len(value) >= min_characters and _is_secret_name(name):
-            yield value
-
-
 @lru_cache(1024)
 def _is_secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
@@ -134,7 +132,7 @@ def _is_secret_name(name: str) -> bool:
 
 @lru_cache(16)
 def _redactor(values: tuple[str, ...]) -> Callable[[str], str]:
-    # The longest first: a secret may begin with another.
+    # The longest first: one secret may be the beginning of another.
     known = (
         re.compile("|".join(re.escape(value) for value in sorted(values, key=len, reverse=True))) if values else None
     )
@@ -149,7 +147,7 @@ def _redactor(values: tuple[str, ...]) -> Callable[[str], str]:
 
 
 def _texts(value: Any, path: str, name: str = "") -> Iterator[tuple[str, str, str]]:
-    """Every text of plain data: where it stands, the name of its setting, and the text."""
+    """Every text of plain data: its path, the name of its setting, and the text."""
     if isinstance(value, str):
         yield path, name, value
     elif isinstance(value, Mapping):

@@ -1,9 +1,9 @@
-"""Runs a command that ends together with whoever started it: `python supervisor.py COMMAND ...`.
+"""Runs a command that ends together with its parent: `python supervisor.py COMMAND ...`.
 
-The standard input is a pipe that nobody writes to. Its end says that the parent is gone, however it went, and then the
-whole group of processes is killed: a server that has started others takes them along. There are two of them, one behind
-the other: some parents kill their children on their way out, and only those, and then the second still sees the pipe's
-end. A script of the standard library alone, which imports nothing of ours, so that it starts at once under any Python.
+The standard input is a pipe that is never written to. When it ends, the parent has ended, and the whole process group
+is killed, also processes that the command started. There are two supervisors, one the child of the other: a parent may
+kill its direct children when it exits, and then the second one still sees the end of the pipe. The script uses only the
+standard library, so that it starts at once under any Python.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the command that is given, and end with its status."""
+    """Run the given command, and exit with its status."""
     second = os.fork()
     if second:
-        _stand_before(second)
+        _wait_for(second)
     command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
 
     def pass_on(number: int, frame: Any) -> None:
@@ -32,15 +32,15 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     status = command.wait()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.killpg(0, signal.SIGTERM)  # whatever the command has left behind
+    os.killpg(0, signal.SIGTERM)  # processes that the command left behind
     os._exit(status if status >= 0 else 128 - status)
 
 
-def _stand_before(second: int) -> None:
-    """Be the one whom the parent knows: pass signals on, and end with the status of the second."""
+def _wait_for(second: int) -> None:
+    """The first supervisor: pass signals on to the second, and exit with its status."""
 
     def pass_on(number: int, frame: Any) -> None:
-        with suppress(ProcessLookupError):  # it tells its whole group to end, us too, before it does
+        with suppress(ProcessLookupError):  # the second ends its whole group, this process too, before it exits
             os.kill(second, signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, pass_on)
@@ -50,7 +50,7 @@ def _stand_before(second: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of the pipe, and kill this group of processes."""
+    """Wait for the end of the pipe, then kill this process group."""
     while os.read(0, 1024):
         pass
     os.killpg(0, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Text from outside (models, environments, files) made safe to store, to show on a terminal, and to quote in a line.
+"""Makes external text (of models, environments, files) safe for files, for a terminal, and for one-line messages.
 
-A lone surrogate is half of a character: it can be held in memory but not written as UTF-8. A control character moves
-the cursor, rings the bell or, after an escape, writes to the clipboard. A bidirectional mark reorders what a reader
-sees. None of them is sent to a file or a terminal; each is shown as the escape that Python would write for it.
+A lone surrogate is half of a character and cannot be written as UTF-8. A control character moves the cursor, rings the
+bell or, after an escape, writes to the clipboard. A bidirectional mark reorders the text on the screen. All of them are
+shown as Python's escapes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 MAX_QUOTED_CHARACTERS = 500
-"""Of somebody else's text in a message of ours: enough to recognise it, too little to fill a screen or a journal."""
+"""Characters of an external text in a message: enough to recognise it, too few to fill a screen."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # C0 without tab and newline, delete and C1, line and paragraph separators, marks that set or change the direction of
@@ -25,7 +25,7 @@ _UNSHOWN = re.compile(
 
 
 def escape_surrogates(text: str) -> str:
-    r"""The text with each lone surrogate as its escape, so that it can be written as UTF-8.
+    r"""The text with lone surrogates as escapes; it can be written as UTF-8.
 
     >>> escape_surrogates("half \ud83d of a face")
     'half \\ud83d of a face'
@@ -43,12 +43,12 @@ def escape_controls(text: str) -> str:
 
 
 def quote_line(text: str, *, limit: int = MAX_QUOTED_CHARACTERS) -> str:
-    r"""The first line of a text as a message may hold it: shown whole, escaped, and cut with an ellipsis.
+    r"""The first line of a text for a message: escaped, and cut with an ellipsis.
 
     >>> quote_line("bad \x1b[2J thing\nTraceback ...", limit=12)
     'bad \\x1b[2J…'
     """
-    # Cut first: a text of a gigabyte must not be searched for what nobody will see.
+    # Cut first: the text may have a gigabyte.
     line = next(iter(text[: 2 * limit].splitlines()), "")
     shown = escape_controls(line)
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
@@ -61,29 +61,29 @@ def _escape(character: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-# The text of each token of a sequence, so that the texts joined are what the sequence says.
+# The text of each token of a sequence; joined, they are the text of the sequence.
 
 UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""What a tokenizer gives where the bytes of a character are not complete yet."""
+"""What a tokenizer gives while the bytes of a character are incomplete."""
 
 MAX_TOKENS_OF_CHARACTER = 8
-"""How many tokens a character may be waited for: what never becomes one is shown as it is."""
+"""Most tokens of one character: bytes that are longer incomplete are shown as they are."""
 
 Decoder = Callable[[Sequence[int]], str]
-"""What a sequence of ids says."""
+"""The text of a sequence of ids."""
 
 
 def cut_text(ids: Sequence[int], decode: Decoder) -> list[str]:
     """The text that each token adds to those before it.
 
-    A token by itself may decode to something else than in its place: some begin with a space only after another, and a
-    character may be made of several tokens; then the last of them has it. Only a few tokens are decoded at a time.
+    A token alone may decode to another text than after other tokens, for example without its space. If a character has
+    several tokens, the last of them gets it. Only a few tokens are decoded at a time.
 
     >>> cut_text([1, 2], {(): "", (1,): "a", (1, 2): "a b", (2,): "b"}.__getitem__)
     ['a', ' b']
     """
     pieces: list[str] = []
-    begin = done = 0  # what is decoded begins a finished piece early, so that a token is never the first
+    begin = done = 0  # decoding starts one finished piece earlier, so no new token is the first
     for end in range(1, len(ids) + 1):
         known, longer = decode(tuple(ids[begin:done])), decode(tuple(ids[begin:end]))
         if longer.endswith(UNFINISHED) and end < len(ids) and end - done < MAX_TOKENS_OF_CHARACTER:
@@ -95,7 +95,7 @@ def cut_text(ids: Sequence[int], decode: Decoder) -> list[str]:
 
 
 def describe_value(value: object) -> str:
-    """Say what kind of thing a value is, and how large.
+    """A value's type and size, for a message.
 
     >>> describe_value([1, 2]), describe_value(0.5), describe_value(np.zeros((2, 3)))
     ('a list of 2', 'the float 0.5', 'an array of 2 x 3 float64')

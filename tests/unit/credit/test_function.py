@@ -101,7 +101,7 @@ def test_a_function_that_cannot_be_called_is_refused_when_the_run_file_is_read(n
     ("content", "place", "sentence"),
     [
         ("", "mine.py:score", "the file has no 'score'; name a function of it"),
-        ("raise SystemExit('away')", "mine.py:score", "raised SystemExit: away; mend the file"),
+        ("raise SystemExit('away')", "mine.py:score", "raised SystemExit: away; fix the file"),
         ("", "yours.py:score", "/yours.py'; paths are relative to the run file"),
         ("", "score", "'score' is not the place of a function; write file.py:name or package.module:name"),
     ],
