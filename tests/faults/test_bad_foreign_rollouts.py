@@ -126,7 +126,7 @@ def test_nodes_that_tell_one_past_again_and_again(tmp_path: Path, monkeypatch: p
     past = [{"parent": at - 1 if at else None, "message": {"content": "x" * 500}} for at in range(100)]
     sampled = [{"parent": 99, "sampled": True, "message": {"content": "y"}} for _ in range(100)]
     path = write(tmp_path / "traces.jsonl", trace_with(nodes=past + sampled))
-    assert "tells more than 100000 characters again" in message(path)
+    assert "repeats more than 100000 characters" in message(path)
 
 
 @pytest.mark.parametrize("uid", ["q_" + "9" * 5000 + "_0", "q_0_" + "9" * 5000])

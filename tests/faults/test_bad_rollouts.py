@@ -125,8 +125,8 @@ def test_names_that_are_new_on_every_row(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(FileError) as caught:
         list(open_rollouts(path).chunks())
     assert str(caught.value) == (
-        f"{path}, line 17: with this row the file has more than 20 columns in 'extra'; keep the names few, and put "
-        "what differs from row to row into values"
+        f"{path}, line 17: with this row the file has more than 20 columns in 'extra'; use few names, and put what "
+        "differs between rows into values"
     )
 
 

@@ -1,14 +1,14 @@
-"""Rows of anybody's JSON Lines or Parquet, by a map from the keys of a row to that file's columns.
+"""Reads any JSON Lines or Parquet file, with a map from the keys of a row to the file's columns.
 
-A row of the file is an attempt, or a step of one:
+A row of the file is a rollout, or a step of a rollout:
 
-- without a column for `attempt`, every row is an attempt of its own, numbered within its task (or group);
-- without one for `index`, the rows of an attempt are its steps in the order of the file;
-- a column for `group` (the update, say) divides the attempts at each task: tasks that share its value stay apart.
+- without a column for `attempt`, every row is its own rollout, numbered within its task (or group);
+- without a column for `index`, the rows of a rollout are its steps, in the order of the file;
+- a column for `group` (for example the update) divides the rollouts of each task; different tasks stay apart.
 
-Values are read for what they must mean: true and false as the rewards 1 and 0; lists and objects (a chat's messages) as
-their canonical JSON text where text is wanted, and as its digest where an id is. Null and absent are the same; the
-columns of ids and rewards must have a value in every row, every other column in some row.
+Values are converted: true and false are the rewards 1 and 0; lists and objects (such as a chat's messages) become
+canonical JSON text for a text, and its digest for an id. Null and absent are the same. The columns of ids and rewards
+must have a value in every row, all other columns in at least one row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _IN_EVERY_ROW = ("task", "group", "attempt", "index", "reward")
 
 
 def choose_columns(file: JsonLines | ParquetFile, columns: ColumnMap) -> JsonLines | ParquetFile:
-    """The file to read; of a Parquet file only the mapped columns are read, and those must be there."""
+    """The file to read. Of a Parquet file only the mapped columns are read, and they must exist."""
     if not isinstance(file, ParquetFile):
         return file
     names = file.names()
@@ -50,7 +50,7 @@ def choose_columns(file: JsonLines | ParquetFile, columns: ColumnMap) -> JsonLin
 def read_mapped_rows(
     file: JsonLines | ParquetFile, columns: Mapping[str, str], progress: Progress | None, left_out: Counter[str]
 ) -> Iterator[tuple[int, RolloutRow]]:
-    """Every row of anybody's file; attempts and steps without a column are numbered in the order of its rows."""
+    """Every row of a mapped file. Without a column, rollouts and steps are numbered in the order of the file."""
     seen: Counter[Any] = Counter()
     unseen = dict(columns)
     last: dict[str, Any] = {}
@@ -110,29 +110,26 @@ def _make_row(
             row.setdefault("extra", {})[key.removeprefix(EXTRA)] = to_json_value(value)
         else:
             record = Record(file.path, number, {column: value}, unit=file.unit)
-            row[key] = _READERS.get(KEYS[key], _read_as_it_is)(record, column)
+            read = _READERS.get(KEYS[key])
+            row[key] = to_json_value(value) if read is None else read(record, column)
     return row
 
 
 def _name_group(task: str | int, group: str | int) -> str:
-    """An id for the attempts at a task that are compared, `TASK@GROUP` as in a run; no two pairs share one.
+    """The unique id of a task's group, `TASK@GROUP` as in a run.
 
     >>> _name_group("pears", 12)
     'pears@12'
     """
-    # Behind the last "@" stands the group, so it must have none itself: else ("a@b", "c") would be ("a", "b@c").
+    # The group is the text after the last "@": with another "@" in it, ("a@b", "c") would equal ("a", "b@c").
     return f"{task}@{make_id(group) if '@' in str(group) else group}"
-
-
-def _read_as_it_is(record: Record, column: str) -> Any:
-    return to_json_value(record.fields[column])
 
 
 def _read_id(record: Record, column: str) -> str | int:
     value = to_json_value(record.fields[column])
     if isinstance(value, list | dict):
         return make_id(_write_json(record, column))
-    if isinstance(value, float) and value.is_integer():  # a data frame's integers, once some row had none
+    if isinstance(value, float) and value.is_integer():  # a data frame stores integers so if a row has none
         return int(value)
     return record.id(column)
 
@@ -167,15 +164,15 @@ _READERS: Mapping[Kind, Callable[[Record, str], Any]] = {
     kinds.INTEGERS: Record.integers,
     kinds.NUMBERS: Record.numbers,
 }
-"""How a value of each kind is read; every other is taken as it is, and checked with its row."""
+"""The readers of some kinds. Values of all other kinds are taken as they are, and checked with their row."""
 
 
-# Which columns of anybody's file are which keys of a row: `task=prompt_id,reward=score`.
+# The column map: `task=prompt_id,reward=score`.
 
 EXTRA = "extra."
-"""What the name of a further column begins with."""
+"""Prefix of the names of further columns."""
 REQUIRED = ("task", "reward")
-"""Keys that no file can do without; attempts and steps are otherwise numbered in the order of the file."""
+"""Keys that every map needs."""
 EXAMPLE = "task=prompt_id,reward=score"
 
 _MAPPED_KEYS = tuple(name for name in KEYS if name != "extra")
@@ -183,14 +180,14 @@ _MAPPED_KEYS = tuple(name for name in KEYS if name != "extra")
 
 @dataclass(frozen=True)
 class ColumnMap:
-    """The columns of a file by the keys of a row that they are, checked.
+    """A checked map from the keys of a row to the columns of a file.
 
     Worked example: `ColumnMap.parse(["task=prompt_id,reward=reward_model.score"])` takes the task from the column
     `prompt_id`, and the reward from the field `score` of the objects in the column `reward_model`.
     """
 
     columns: Mapping[str, str]
-    """Key of a row to a column of the file; dots lead into objects (`a.b`) and lists (`a.0`, `a.-1` for the last)."""
+    """Column by key of a row; dots lead into objects (`a.b`) and lists (`a.0`, `a.-1` for the last)."""
 
     def __post_init__(self) -> None:
         for key, column in self.columns.items():
@@ -208,7 +205,7 @@ class ColumnMap:
 
     @classmethod
     def parse(cls, entries: Iterable[str]) -> ColumnMap:
-        """The map that texts such as `task=prompt_id,reward=score` write down."""
+        """The map of texts such as `task=prompt_id,reward=score`."""
         columns: dict[str, str] = {}
         for entry in (part.strip() for text in entries for part in text.split(",")):
             key, equals, column = (word.strip() for word in entry.partition("="))
@@ -233,15 +230,15 @@ def _check_key(key: str) -> None:
         raise ConfigError(f"column map: unknown key {key!r}; {advice}")
 
 
-# Columns that lie in one another: `reward_model.score` is the field `score` of the object in `reward_model`.
+# Nested columns: `reward_model.score` is the field `score` of the object in `reward_model`.
 
 _MISSING = object()
 
 
 def find_value(fields: Mapping[str, Any], path: str) -> Any:
-    """What stands at a path, and None where something on the way is null; see `is_missing` for a path that ends.
+    """The value at a path; None if something on the way is null; see `is_missing` for a path that does not exist.
 
-    A column whose own name has dots in it comes first.
+    A column whose own name has dots comes first.
 
     >>> find_value({"a": {"b": [1, 2]}, "c.d": 3}, "a.b.-1"), find_value({"c.d": 3}, "c.d")
     (2, 3)
@@ -262,7 +259,7 @@ def is_missing(value: Any) -> bool:
 
 
 def point_to_nearest(fields: Mapping[str, Any], path: str) -> str:
-    """Where a path that leads nowhere ends, and what there is instead."""
+    """Where a path that does not exist ends, and what is there instead."""
     value: Any = fields
     for count, word in enumerate(words := path.split(".")):
         inner = _enter(value, word)
@@ -273,7 +270,7 @@ def point_to_nearest(fields: Mapping[str, Any], path: str) -> str:
         if isinstance(value, Mapping):
             return f"{within and f'within {within}'}{nearest(word, map(str, value))}"
         if isinstance(value, list | tuple):
-            return f"{within}holds a list of {len(value)}: go on with a position, from 0, or -1 for the last"
+            return f"{within}holds a list of {len(value)}: continue with a position, from 0, or -1 for the last"
         return f"{within}holds {quote_json(value)}, and nothing within"
     raise AssertionError("the path leads somewhere")
 

@@ -1,7 +1,7 @@
-"""Rollouts as Parquet: a column for every key, the header in the file's metadata.
+"""Rollouts as Parquet: one column per key, and the header in the file's metadata.
 
-A column has one type. Where the values of a key do not fit one (states that are texts in one row and lists in
-another, the objects in `extra`), the column holds JSON text and the header names it under `json`.
+A column has one type. If the values of a key have several types (for example states that are texts or lists, or the
+objects in `extra`), the column holds JSON text, and the header names it under `json`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_parquet_header(parquet: ParquetFile) -> dict[str, Any]:
 def read_parquet_rows(
     parquet: ParquetFile, coded: Collection[str], progress: Progress | None, left_out: Counter[str]
 ) -> Iterator[tuple[int, RolloutRow]]:
-    """Every row; a null is the same as an absent key, where the key does not take nulls. `coded` columns hold JSON."""
+    """Every row. A null is an absent key, unless the key allows null. The `coded` columns hold JSON text."""
     for number, cells in parquet.values(progress):
         row: RolloutRow = {}
         for name, value in cells.items():
@@ -67,18 +67,18 @@ def read_parquet_rows(
 
 
 class Shape:
-    """What a Parquet file of the rows so far would look like: which columns, and of which types."""
+    """The columns of the rows so far, and the types of their values."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, set[type]] = {}
 
     def add(self, row: RolloutRow) -> None:
-        """Note one row."""
+        """Add one row."""
         for name, value in row.items():
             self._kinds.setdefault(name, set()).add(type(value))
 
     def json_columns(self) -> tuple[str, ...]:
-        """Keys whose values may be of several types, and are: they need JSON text."""
+        """The keys whose values have several types, which need JSON text."""
         coded = []
         for name, kind in KEYS.items():
             kinds = self._kinds.get(name, set()) - {type(None)}
@@ -88,32 +88,26 @@ class Shape:
         return tuple(coded)
 
     def schema(self, pyarrow: Any, meta: Mapping[str, Any] | None) -> Any:
-        """The Arrow schema, header included."""
+        """The Arrow schema with the header."""
         coded = self.json_columns()
-        fields = [
-            pyarrow.field(name, pyarrow.string() if name in coded else self._type(pyarrow, name))
-            for name in KEYS
-            if name in self._kinds
-        ]
+        types = {
+            Storage.INTEGERS: pyarrow.list_(pyarrow.int64()),
+            Storage.NUMBERS: pyarrow.list_(pyarrow.float64()),
+            Storage.NUMBER: pyarrow.float64(),
+            Storage.FLAG: pyarrow.bool_(),
+        }
+        fields = []
+        for name in (key for key in KEYS if key in self._kinds):
+            text_or_integer = pyarrow.int64() if int in self._kinds[name] else pyarrow.string()
+            type_ = pyarrow.string() if name in coded else types.get(KEYS[name].storage, text_or_integer)
+            fields.append(pyarrow.field(name, type_))
         return pyarrow.schema(fields, metadata={FORMAT: make_header(meta, json_columns=coded)})
-
-    def _type(self, pyarrow: Any, name: str) -> Any:
-        storage = KEYS[name].storage
-        if storage is Storage.INTEGERS:
-            return pyarrow.list_(pyarrow.int64())
-        if storage is Storage.NUMBERS:
-            return pyarrow.list_(pyarrow.float64())
-        if storage is Storage.NUMBER:
-            return pyarrow.float64()
-        if storage is Storage.FLAG:
-            return pyarrow.bool_()
-        return pyarrow.int64() if int in self._kinds[name] else pyarrow.string()
 
 
 def write_parquet(
     target: Path, rows: Iterable[tuple[int, RolloutRow]], shape: Shape, meta: Mapping[str, Any] | None
 ) -> None:
-    """Write rows of a known shape, each with the bytes it takes as JSON, in row groups of bounded size."""
+    """Write rows of a known shape, each with its size as JSON, in row groups of bounded size."""
     pyarrow = import_pyarrow()
     schema = shape.schema(pyarrow, meta)
     coded = frozenset(shape.json_columns())
@@ -142,15 +136,15 @@ def _make_table(pyarrow: Any, rows: list[dict[str, Any]], schema: Any) -> Any:
         ) from error
 
 
-# A Parquet file of whoever wrote it, read a few rows at a time: a column that would unfold without end is refused.
+# Reading any Parquet file, a few rows at a time and within bounded memory.
 
 _BATCH_ROWS = 256
 _MAX_ENTRIES = 8 << 20
-"""Entries of a list in one row, on average over a row group: a page of a few bytes can repeat one entry without end."""
+"""Mean number of a list's entries per row of a row group: a few bytes can encode billions of equal entries."""
 
 
 def import_pyarrow() -> Any:
-    """The package that reads and writes Parquet; where it is missing, a sentence says how to get it."""
+    """The package that reads and writes Parquet; if it is missing, the error says how to install it."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -161,16 +155,16 @@ def import_pyarrow() -> Any:
 
 @dataclass(frozen=True)
 class ParquetFile:
-    """A Parquet file as a stream of rows; rows count from 1."""
+    """A Parquet file as a stream of rows, numbered from 1."""
 
     path: Path
     columns: tuple[str, ...] | None = None
-    """The columns to read, with all that lies within them; None = every one."""
+    """The columns to read, with their inner columns; None = all."""
     unit: ClassVar[str] = "row"
     is_compressed: ClassVar[bool] = True
 
     def values(self, progress: Progress | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Every row as an object with its number; what a row does not have is None."""
+        """Every row as an object with its number; missing values are None."""
         size = self.path.stat().st_size
         with self.open() as file:
             total, number = max(1, file.metadata.num_rows), 0
@@ -182,29 +176,29 @@ class ParquetFile:
                     progress(size * number // total)
 
     def open(self) -> Any:
-        """The file as pyarrow has it, its footer read."""
+        """The file, opened by pyarrow."""
         pyarrow = import_pyarrow()
         with self._report_damage():
             # Without read-ahead: a row group may be as large as the file.
             return pyarrow.parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
 
     def read_notes(self, file: Any) -> Mapping[bytes, bytes]:
-        """What the file's metadata holds by key."""
+        """The file's metadata by key."""
         with self._report_damage():
             return file.schema_arrow.metadata or {}
 
     def names(self) -> list[str]:
-        """The columns that the file has, without what lies within them."""
+        """The file's columns, without their inner columns."""
         with self.open() as file, self._report_damage():
             return list(file.schema_arrow.names)
 
     def read_batches(self, file: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
-        """Read the columns of some rows at a time: their names and their values."""
+        """The names and values of the columns, for some rows at a time."""
         with self._report_damage():
             metadata = file.metadata
             for group in map(metadata.row_group, range(metadata.num_row_groups)):
                 for column in map(group.column, range(group.num_columns)):
-                    # Lists that no row of a rollouts file has are refused before they are unfolded.
+                    # Lists that are too long for a step are an error before they are decoded.
                     path: str = column.path_in_schema
                     is_read = self.columns is None or any(f"{path}.".startswith(f"{name}.") for name in self.columns)
                     if is_read and column.num_values > _MAX_ENTRIES * max(1, group.num_rows):
@@ -223,7 +217,7 @@ class ParquetFile:
 
     @contextmanager
     def _report_damage(self) -> Iterator[None]:
-        """Say in one sentence that a file is damaged, for which pyarrow has many words."""
+        """Turn pyarrow's many errors into one FileError."""
         try:
             yield
         except FileError:

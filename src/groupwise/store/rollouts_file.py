@@ -1,4 +1,4 @@
-"""A rollouts file to read: row by row, or in chunks that hold whole groups."""
+"""Reads a rollouts file row by row, or in chunks of whole groups."""
 
 from __future__ import annotations
 
@@ -38,39 +38,39 @@ from groupwise.system.json_text import is_shallow, to_canonical_json
 CHUNK_BYTES = 32 << 20
 HELD_BYTES = 8 << 20
 COMPRESSION = 16
-"""How many times smaller than its content a compressed file may be; a guess too low only costs another split."""
+"""Assumed compression ratio of a compressed file."""
 
 
 ReadRows = Callable[[Progress | None, Counter[str]], Iterator[tuple[int, RolloutRow]]]
-"""Every row of a file with its line, not yet checked; what the format records but no row can hold is counted."""
+"""Yields every row of a file with its line, unchecked, and counts records that cannot be rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class RolloutsFile:
-    """A rollouts file, opened: its format is known and its header was read, its rows were not.
+    """An opened rollouts file: its header was read, its rows were not.
 
-    Worked example: `for chunk in RolloutsFile.open("rollouts.jsonl").chunks(): algorithm.advantage(chunk.table())` goes
-    through a file of any size and holds one chunk at a time.
+    Worked example: `for chunk in RolloutsFile.open("rollouts.jsonl").chunks(): algorithm.advantage(chunk.table())`
+    reads a file of any size and holds one chunk at a time.
     """
 
     path: Path
     """The file."""
     meta: Mapping[str, Any]
-    """Notes that the writer left in the header."""
+    """The writer's notes in the header."""
     size: int
     """Bytes of the file."""
     unit: str
-    """What rows are numbered by: "line" or "row"."""
+    """How rows are numbered: "line" or "row"."""
     is_compressed: bool
     """Whether the file is smaller than its content."""
     read_rows: ReadRows
     """The format's reader."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """What the last pass found in a foreign format but could not make a row of, counted by reason."""
+    """The records of another program's file that could not be rows, counted by reason, in the last pass."""
 
     @classmethod
     def open(cls, path: str | Path) -> RolloutsFile:
-        """Open a groupwise rollouts file; JSON Lines (plain or gzip) and Parquet are told apart by their content."""
+        """Open a groupwise rollouts file: JSON Lines (plain or gzip) or Parquet, recognised by the content."""
         path = Path(path)
         if read_first_bytes(path) == PARQUET_MAGIC:
             parquet = ParquetFile(path)
@@ -81,23 +81,23 @@ class RolloutsFile:
 
     @classmethod
     def of(cls, file: JsonLines | ParquetFile, read_rows: ReadRows, meta: Mapping[str, Any]) -> RolloutsFile:
-        """A file whose rows a reader of some format makes."""
+        """A file with a reader of its format."""
         size = file.path.stat().st_size
         return cls(file.path, meta, size, file.unit, file.is_compressed, read_rows)
 
     def rows(self, progress: Progress | None = None) -> Iterator[RolloutRow]:
-        """Stream the rows, each checked; `progress` hears now and then how many bytes of the file are done."""
+        """Stream the checked rows."""
         return (row for _, row in self._check_rows(progress, looks_inside=True))
 
     def hold(self) -> RolloutsFile:
-        """The same file, to be passed through several times: a small one is parsed once, and its rows are held."""
+        """The same file for several passes: the rows of a small file are parsed once and kept."""
         if self.size * (COMPRESSION if self.is_compressed else 1) > HELD_BYTES:
             return self
         rows = list(self.read_rows(None, self.left_out))
         return replace(self, read_rows=lambda progress, left_out: iter(rows))
 
     def places(self, progress: Progress | None = None) -> dict[tuple[Id, Id, Id], None]:
-        """Group, task and attempt of every row, each once; nothing else of the rows is looked at."""
+        """Group, task and rollout of every row, without duplicates. The rest of the rows is not checked."""
         places: dict[tuple[Id, Id, Id], None] = {}
         for number, row in self.read_rows(progress, self.left_out):
             try:
@@ -118,14 +118,14 @@ class RolloutsFile:
     ) -> Iterator[RolloutsChunk]:
         """Stream the file in chunks that hold whole groups, whatever the order of its rows.
 
-        A file of up to twice `chunk_bytes` is one chunk. A larger one is first sorted into temporary files, reduced to
-        what credit reads, and then read chunk by chunk; the temporary files are removed at the end, also on an error.
+        A file of up to twice `chunk_bytes` is one chunk. A larger one is first reduced to the columns that advantages
+        need, sorted into temporary files, and read chunk by chunk. The temporary files are always removed at the end.
 
         Args:
-            progress: called now and then with the bytes of the file that are done.
-            chunk_bytes: about how much of the reduced rows to hold at a time.
-            keeps_tokens: whether chunks hold what was recorded of tokens, for credit inside a step.
-            group: read the rows of this group alone, which are one chunk; None = all rows.
+            progress: called from time to time with the number of bytes that were read.
+            chunk_bytes: approximate size of a chunk's reduced rows.
+            keeps_tokens: whether chunks hold the token columns, for advantages inside a step.
+            group: read only the rows of this group, as one chunk; None = all rows.
         """
         expected = self.size * (COMPRESSION if self.is_compressed else 1)
         names = ColumnNames()
@@ -134,7 +134,7 @@ class RolloutsFile:
             yield self._build_chunk(rows, names)
             return
         with TemporaryDirectory(prefix="groupwise-rollouts-") as folder:
-            # Every row is in a run before the first chunk comes out, so the names are complete.
+            # All rows are sorted before the first chunk comes out, so the names are complete.
             for chunk in cut_into_whole_groups(rows, Path(folder), chunk_bytes=chunk_bytes):
                 yield self._build_chunk(chunk, names)
 
@@ -146,7 +146,7 @@ class RolloutsFile:
                 column = columns.get(name)
                 if column is None:
                     columns[name] = column = [None] * before
-                # Ids, states and actions repeat: one object for all of them keeps a chunk small.
+                # Ids, states and actions repeat: one object for equal texts keeps a chunk small.
                 column.append(known.setdefault(value, value) if type(value) is str else value)
             if len(row.columns) < len(columns):
                 for column in columns.values():
@@ -163,12 +163,7 @@ class RolloutsFile:
         return replace(chunk, columns=whole)
 
     def _reduce_rows(
-        self,
-        progress: Progress | None,
-        names: ColumnNames,
-        *,
-        keeps_tokens: bool,
-        group: Id | None,
+        self, progress: Progress | None, names: ColumnNames, *, keeps_tokens: bool, group: Id | None
     ) -> Iterator[ReducedRow]:
         for number, row in self._check_rows(progress, looks_inside=keeps_tokens, group=group):
             try:
@@ -205,7 +200,7 @@ class RolloutsFile:
         )
 
 
-# What credit reads of a row, and nothing else: token lists become a count, texts that are only shown are dropped.
+# Reduced rows: only what advantages need. Token lists become a count, and texts that are only shown are dropped.
 
 _BULK = tuple(field.name for field in STEP_FIELDS if field.bulk)
 _STATES = tuple(name for name, kind in KEYS.items() if kind is STATE)
@@ -214,27 +209,27 @@ _ABSENT: dict[str, Any] = {
     for field in STEP_FIELDS
     if field.in_rows and not field.bulk and field.absent is not None and field.absent is not KEPT
 }
-"""What an absent key means, where it does not mean 'unknown'."""
+"""The value of an absent key, if it is not 'unknown'."""
 
 TOKEN_KEYS = ("response_ids", "logp_behaviour", "entropy", "forced", "segment")
-"""What a token table reads of a row."""
+"""The keys that a token table reads."""
 
 
 class ReducedRow(NamedTuple):
-    """One row without its bulk."""
+    """The part of a row that advantages need."""
 
     number: int
     """Line (or row) of the file."""
     task: Id
-    """Id of the task, where a group took its place as the scope."""
+    """Id of the task, also if `columns` has the group in its place."""
     columns: dict[str, Any]
-    """Its entries in the columns of a step table; `task` holds the scope."""
+    """Its values in the columns of a step table; `task` holds the scope: the group if given, else the task."""
     tokens: dict[str, Any] | None = None
-    """What was recorded of its tokens, as a token table takes it; None where nobody asked for that."""
+    """Its token columns for a token table; None = not kept."""
 
 
 def reduce_row(number: int, columns: RolloutRow, *, keeps_tokens: bool = False) -> ReducedRow:
-    """Strip a row, checked but for what its states hold, down to what credit reads; the row itself is used up."""
+    """Reduce a row whose states are not checked yet. The row itself is changed."""
     task = columns["task"]
     tokens = {name: columns[name] for name in TOKEN_KEYS if name in columns} if keeps_tokens else None
     if "group" in columns:
@@ -257,7 +252,7 @@ def reduce_row(number: int, columns: RolloutRow, *, keeps_tokens: bool = False) 
 
 
 def _write_state(name: str, value: Any) -> str:
-    """The canonical text of a state; NaN, infinities and nesting without end have none."""
+    """The canonical text of a state; an error for NaN, infinities and endless nesting."""
     try:
         text = to_canonical_json(value, takes_nan=False)
         if is_shallow(text, value):
@@ -268,13 +263,13 @@ def _write_state(name: str, value: Any) -> str:
 
 
 MAX_COLUMNS = 1000
-"""Of a file: each costs an entry on every row, so names that are new on every row would grow with their square."""
+"""Of a file: each column takes space in every row, so new names in every row would grow quadratically."""
 
 
 class ColumnNames:
-    """Every column that some row of the file has, and whether any row has a sampled token.
+    """The columns of all rows of a file, and whether any row has a sampled token.
 
-    All chunks of a file have the same columns, also a chunk none of whose rows has an entry.
+    All chunks of a file have the same columns, even if no row of a chunk has a value.
     """
 
     def __init__(self) -> None:
@@ -282,41 +277,40 @@ class ColumnNames:
         self.has_tokens = False
 
     def add(self, columns: dict[str, Any]) -> None:
-        """Note one row's columns; more than a file may have are an error."""
+        """Add one row's columns; an error if there are too many."""
         if not columns.keys() <= self.seen.keys():
             self.seen |= dict.fromkeys(columns)
             if len(self.seen) > MAX_COLUMNS:
                 raise RecordError(
-                    f"with this row the file has more than {MAX_COLUMNS} columns in 'extra'; keep the names few, and "
-                    "put what differs from row to row into values"
+                    f"with this row the file has more than {MAX_COLUMNS} columns in 'extra'; use few names, and put "
+                    "what differs between rows into values"
                 )
         if not self.has_tokens and columns.get("tokens"):
             self.has_tokens = True
 
     def columns(self) -> list[str]:
-        """The columns of every chunk; lists of sampled tokens that are all empty were not recorded at all."""
+        """The columns of every chunk; `tokens` is left out if no row has a sampled token."""
         return [name for name in self.seen if name != "tokens" or self.has_tokens]
 
 
-# Rows in any order become whole groups within bounded memory: runs of them are sorted by their group in memory, written
-# to temporary files, and merged.
-#
-# Rows are written with `marshal`: they never leave this process and its private folder, and reading one back must cost
-# less than reading it from JSON did.
+# An external merge sort makes whole groups of rows in any order, within bounded memory: pieces of the file are sorted
+# by group in memory, written to temporary files, and merged. The rows are written with `marshal`, which is faster than
+# JSON; they never leave this process and its private folder.
 
 MAX_RUNS = 256
-"""Files that are merged at a time."""
+"""Number of temporary files that are merged together."""
 _RUN_BYTES = 1 << 20
 _ROW_BYTES, _TOKEN_BYTES = 300, 9
-"""About what a reduced row takes beside its texts, and what a number of a token takes."""
+"""Approximate size of a reduced row without its texts, and of one number per token."""
 _ScopeRows = tuple[Any, list[tuple[Any, ...]], int]
-"""A scope, rows of it, and their bytes in a file."""
+"""A scope, some of its rows, and their bytes in a file."""
 
 
 def cut_into_whole_groups(
     rows: Iterable[ReducedRow], folder: Path, *, chunk_bytes: int
 ) -> Iterator[Iterator[ReducedRow]]:
-    """Rows of whole groups, about `chunk_bytes` at a time and at least one group; temporary files go to a folder."""
+    """The rows in chunks of whole groups, of about `chunk_bytes` and at least one group; `folder` is for temporary
+    files."""
     merged: list[_Run] = []
     runs: list[_Run] = []
     for pending in _cut_by_size(rows, min(_RUN_BYTES, chunk_bytes)):
@@ -342,7 +336,7 @@ def cut_into_whole_groups(
 
 
 def _cut_by_size(rows: Iterable[ReducedRow], size: int) -> Iterator[list[ReducedRow]]:
-    """Rows in pieces of about so many bytes."""
+    """The rows in pieces of about `size` bytes."""
     piece: list[ReducedRow] = []
     left = size
     for row in rows:
@@ -358,7 +352,7 @@ def _cut_by_size(rows: Iterable[ReducedRow], size: int) -> Iterator[list[Reduced
 
 
 class _Run(NamedTuple):
-    """A file of rows that are sorted by their scope."""
+    """A temporary file of rows, sorted by scope."""
 
     path: Path
     sizes: list[int]
@@ -366,7 +360,7 @@ class _Run(NamedTuple):
 
     @classmethod
     def write(cls, sorted_rows: Iterable[_ScopeRows], folder: Path) -> _Run:
-        """Write rows into a file of the folder."""
+        """Write rows into a new file."""
         sizes = []
         try:
             with NamedTemporaryFile(dir=folder, delete=False) as file:
@@ -380,7 +374,7 @@ class _Run(NamedTuple):
         return cls(Path(file.name), sizes)
 
     def read(self) -> Iterator[_ScopeRows]:
-        """What was written, in that order; the file goes with the last."""
+        """The rows in the order of the file, which is removed at the end."""
         with self.path.open("rb") as file:
             for size in self.sizes:
                 scope, rows = marshal.loads(file.read(size))
@@ -389,7 +383,7 @@ class _Run(NamedTuple):
 
 
 def _merge(runs: list[_Run]) -> Iterator[_ScopeRows]:
-    """The rows of all runs, sorted; those of one scope in the order of the file."""
+    """The rows of all runs, sorted by scope; within a scope in the order of the file."""
     return merge(*(run.read() for run in runs), key=itemgetter(0))
 
 
@@ -400,7 +394,7 @@ _ROWS_IN_MESSAGE = re.compile(r"\brow(s?) (\d+)(?: and (\d+))?")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RolloutsChunk:
-    """Rows that hold every step of each of their groups.
+    """The rows of whole groups.
 
     Worked example: a file of two tasks with two rows each gives one chunk with
     `columns == {"task": ["t1", "t1", "t2", "t2"], "attempt": [0, 1, 0, 1], ...}` and `lines == [2, 3, 4, 5]`.
@@ -411,39 +405,34 @@ class RolloutsChunk:
     unit: str
     """What `lines` counts: lines of a JSON Lines file, rows of a Parquet file."""
     columns: dict[str, list[Any]]
-    """As `StepTable.from_columns` takes them. `task` holds the scope of comparison: the group where given."""
+    """The arguments of `StepTable.from_columns`. `task` holds the scope of comparison: the group if given."""
     tasks: list[Id]
-    """Id of each row's task, also where a group took its place in `columns`."""
+    """Id of each row's task, also if `columns` has the group in its place."""
     lines: list[int]
     """Line of each row in the file, from 1."""
     tokens: list[dict[str, Any]] = field(default_factory=list)
-    """What was recorded of each row's tokens, where that was asked for; else empty."""
+    """The token columns of each row, if they are kept; else empty."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def table(self) -> StepTable:
-        """The chunk as a step table; what is wrong with a row is told with its line."""
+        """The chunk as a step table; an error names the line of a wrong row."""
+        columns: dict[str, Column] = {**self.columns}
+        for name, column in self.columns.items():
+            # Further columns of floats are arrays, like the columns of a stateful part in training.
+            if name not in COLUMNS and name not in OWN_FIELDS and all(type(value) is float for value in column):
+                columns[name] = np.array(column, dtype=np.float64)
         try:
-            return StepTable.from_columns(**{name: _pack_floats(name, column) for name, column in self.columns.items()})
+            return StepTable.from_columns(**columns)
         except RecordError as error:
-            line = None if error.row is None else self.lines[error.row]
-            raise FileError(f"{self.path}: {self._name_lines(str(error), error.row)}", row=line) from error
+            if error.row is None:
+                raise FileError(f"{self.path}: {error}") from error
 
-    def _name_lines(self, message: str, row: int | None) -> str:
-        """Say lines where the table said rows: the reader has the file, not the chunk."""
-        if row is None:
-            return message
+            def name_lines(match: re.Match[str]) -> str:
+                first = f"{self.unit}{match[1]} {self.lines[int(match[2])]}"
+                return first if match[3] is None else f"{first} and {self.lines[int(match[3])]}"
 
-        def lines(match: re.Match[str]) -> str:
-            first = f"{self.unit}{match[1]} {self.lines[int(match[2])]}"
-            return first if match[3] is None else f"{first} and {self.lines[int(match[3])]}"
-
-        return _ROWS_IN_MESSAGE.sub(lines, message, count=1)
-
-
-def _pack_floats(name: str, column: list[Any]) -> Column:
-    """A further column of nothing but floats as the array that a stateful part gives in training."""
-    if name in COLUMNS or name in OWN_FIELDS or not all(type(value) is float for value in column):
-        return column
-    return np.array(column, dtype=np.float64)
+            # The table names rows of the chunk, but the user knows the lines of the file.
+            message = _ROWS_IN_MESSAGE.sub(name_lines, str(error), count=1)
+            raise FileError(f"{self.path}: {message}", row=self.lines[error.row]) from error

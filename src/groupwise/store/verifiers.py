@@ -1,8 +1,8 @@
-"""Traces of verifiers 0.4 (`traces.jsonl`): JSON Lines, one episode a line, each with the traces of its agents.
+"""Traces of verifiers 0.4 (`traces.jsonl`): JSON Lines, one episode per line, each with the traces of its agents.
 
-A line is an `Episode`, or a bare `Trace`. A trace is an attempt; each of its sampled message nodes is a step, in the
-order of the nodes, which is the order in which they were sampled, also over several branches. Read here, and nothing
-else (`node` is an entry of `trace.nodes`):
+A line is an `Episode`, or a single `Trace`. A trace is a rollout. Each of its sampled message nodes is a step, in the
+order of the nodes, which is the order of sampling, also with several branches. Only these fields are read (`node` is an
+entry of `trace.nodes`):
 
     trace.task (episode.task): key, else hash, else a digest of data -> task
     episode.group.id, else the task; trace.agent.name -> group   `<group>/<agent>`: agents are not compared
@@ -11,18 +11,18 @@ else (`node` is an entry of `trace.nodes`):
     trace.rewards                       -> outcome   the sum of score * weight; reward on the last step, 0 before
     trace.is_timeout, .ok, .stop_condition, .calls[].finish_reason -> stop, on the last step
     node.sampled                        -> a step
-    node.message.tool_calls, .content   -> action   a tool call is `name(arguments)`; the text where there is none
-    node.parent, and its message        -> observation   the messages since the sampled node before
+    node.message.tool_calls, .content   -> action   a tool call is `name(arguments)`; without one, the text
+    node.parent, and its message        -> observation   the messages since the previous sampled node
     node.token_ids where node.mask      -> response_ids
     node.logprobs                       -> logp_behaviour   verifiers rounds them to 4 decimals
     node.entropies                      -> entropy   as the trainer computed them
-    node.advantages                     -> extra.advantage   their mean: the credit that the recording run gave
-    node.state_key                      -> state   verifiers has none; for node classes of your own
-    trace.calls[].usage.completion_tokens -> tokens   where there are no token ids
-    episode.run.work.policy             -> version   where one version sampled the episode
+    node.advantages                     -> extra.advantage   their mean: the advantage in the recorded run
+    node.state_key                      -> state   verifiers has none; for your own node classes
+    trace.calls[].usage.completion_tokens -> tokens   if there are no token ids
+    episode.run.work.policy             -> version   if one version sampled the episode
 
 Left out, and counted: traces that do not train (`agent.trainable` is false: judges, frozen opponents), traces
-without a score (no reward that is not null: missing is not zero) and traces without a sampled message.
+without a score (all rewards are null: missing is not zero) and traces without a sampled message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOT_SCORED = "traces without a score"
 NO_STEPS = "traces without a sampled message"
 
 LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
-"""Stop conditions by which verifiers says that a limit cut the trace off."""
+"""Stop conditions of verifiers for traces that reached a limit."""
 
 
 def read_verifiers_rows(
@@ -82,7 +82,7 @@ def _make_rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[R
 
 
 def _read_shared_columns(episode: Record, trace: Record, agent: Record | None) -> dict[str, Any]:
-    """What all rows of a trace have in common."""
+    """The values that all rows of a trace share."""
     name = (agent.text("name") if agent is not None else None) or "agent"
     task = _read_task(trace) or _read_task(episode)
     if task is None:
@@ -103,12 +103,12 @@ def _read_task(record: Record) -> str | None:
         try:
             return make_id(task.fields["data"])
         except RecursionError:
-            raise task.error("data", "is nested too deep to be told from others", "give the task a key") from None
+            raise task.error("data", "is nested too deep for a digest", "give the task a key") from None
     return named
 
 
 def _read_outcome(trace: Record) -> float | None:
-    """The sum of the weighted scores, or None where nothing was scored."""
+    """The sum of the weighted scores; None = there are no scores."""
     rewards = trace.record("rewards")
     if rewards is None:
         return None
@@ -124,7 +124,7 @@ def _read_outcome(trace: Record) -> float | None:
 def _read_stop(trace: Record) -> StopReason:
     if trace.flag("is_timeout"):
         return StopReason.TIMEOUT
-    # `errors` also keeps those of attempts that were tried again; `ok` speaks of the last one.
+    # `errors` also has those of earlier tries; `ok` is about the last one.
     if not trace.flag("ok", default=True):
         return StopReason.ERROR
     answered = [call for call in trace.records("calls") if call.fields.get("error") is None]
@@ -143,16 +143,16 @@ def _read_version(episode: Record) -> int | None:
     return record.integer("start")
 
 
-# The message graph of one verifiers trace as steps: which node is a step, what it saw and what it did.
+# The steps of one trace, from its message graph.
 
 MAX_OBSERVED = 256 << 20
 """Characters of all observations of a trace together."""
 _NODE_PRICE = 64
-"""Characters that the way over a node counts as, so that empty messages do not go on for ever."""
+"""Characters that are counted for each visited node, to limit long chains of empty messages."""
 
 
 def step_columns(trace: Record) -> Iterator[dict[str, Any]]:
-    """What each sampled node of a trace gives to its row, in the order of the nodes."""
+    """The columns of each sampled node of a trace, in the order of the nodes."""
     nodes = trace.records("nodes")
     observations = _Observations(nodes)
     sampled_tokens = _count_completion_tokens(trace)
@@ -173,7 +173,7 @@ def step_columns(trace: Record) -> Iterator[dict[str, Any]]:
 
 
 def _read_tokens(node: Record, counted: int | None) -> dict[str, Any]:
-    """The sampled tokens: their ids where recorded, else their number as the provider told it."""
+    """The sampled tokens: their ids if recorded, else their number from the API's usage."""
     ids, mask = node.integers("token_ids"), node.truths("mask")
     if len(ids) != len(mask):
         raise node.error("mask", f"has {len(mask)} entries for {len(ids)} token_ids", "write the traces again")
@@ -211,9 +211,9 @@ def _read_action(node: Record) -> str | None:
 
 
 class _Observations:
-    """What each sampled node of a trace saw, within a budget.
+    """The observations of a trace's sampled nodes, with a limit of their total size.
 
-    Nodes that share a long past tell it again and again: a small file can ask for more text than there is memory.
+    Nodes with a long common past repeat it: a small file can give more text than there is memory.
     """
 
     def __init__(self, nodes: list[Record]) -> None:
@@ -221,7 +221,7 @@ class _Observations:
         self._left = MAX_OBSERVED
 
     def before(self, node: Record) -> str:
-        """The messages between a node and the sampled node before it, or the root."""
+        """The messages between a node and the previous sampled node, or the root."""
         texts: list[str] = []
         walked = node
         while (parent := walked.fields.get("parent")) is not None:
@@ -236,8 +236,8 @@ class _Observations:
             texts.append(_read_content(message) or "" if message is not None else "")
             self._left -= _NODE_PRICE + len(texts[-1])
             if self._left < 0:
-                advice = "nodes that share so long a past are not read: write the traces apart"
-                raise node.error("parent", f"tells more than {MAX_OBSERVED} characters again", advice)
+                advice = "the nodes of this trace share too long a past: write its branches as separate traces"
+                raise node.error("parent", f"repeats more than {MAX_OBSERVED} characters", advice)
         return "\n".join(reversed(texts))
 
 

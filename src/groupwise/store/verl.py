@@ -1,38 +1,38 @@
-"""Dumps of verl-agent and its forks, and of verl: JSON Lines.
+"""JSON Lines dumps of verl-agent and its forks, and of verl.
 
-Step dumps of verl-agent and its forks (GiGPO, HGPO): one active step a row. verl-agent (Feng et al. 2025,
-arXiv:2505.10978) keeps these fields for every step of a rollout but writes no file of its own; forks dump them as they
-are. Read here, and nothing else:
+Step dumps of verl-agent and its forks (GiGPO, HGPO): one active step per row. verl-agent (Feng et al. 2025,
+arXiv:2505.10978) has these fields for every step of a rollout but writes no file; forks dump them unchanged. Only
+these are read:
 
-    uid              -> task          the group of attempts, new in every update
+    uid              -> task          the group of rollouts, new in every update
     traj_uid         -> attempt
     rewards          -> reward        of the step
     anchor_obs       -> state         text, or a list or object, taken as its canonical JSON text; null = not comparable
-    episode_rewards  -> outcome       sum of the attempt's rewards
-    is_action_valid  -> well_formed   its tags are there and it holds no Chinese characters; the game may refuse it yet
-    active_masks     -> (none)        a step where it is false is padding after the end, and is left out
-    episode_lengths  -> (none)        an attempt with more rows than this holds copies: an error
+    episode_rewards  -> outcome       sum of the rollout's rewards
+    is_action_valid  -> well_formed   it has its tags and no Chinese characters; the environment may still reject it
+    active_masks     -> (none)        a step with false is padding after the end, and is left out
+    episode_lengths  -> (none)        a rollout with more rows than this has copies: an error
     step_index, step_idx, step_in_traj, step_num, turn_index, turn_idx, env_step or episode_step_index -> index
     parsed_action, projected_action, action_text, action, model_response_text, response_text or output -> action
     obs_text, final_prompt_text, prompt or input -> observation
 
-`uid`, `traj_uid` and `rewards` must be there; of alternatives the first that the first line has is read throughout.
-Without a step index, the rows of an attempt are taken in the order of the file. Two fields are **not** the step index:
-`index` is a position in the batch, and `step` is the number of the update.
+`uid`, `traj_uid` and `rewards` are required. Of alternatives, the first that is in the first line is read in all lines.
+Without a step index, the rows of a rollout are its steps in the order of the file. Two fields are **not** the step
+index: `index` is a position in the batch, and `step` is the number of the update.
 
-verl's own rollout dumps: `{update}.jsonl`, one response a row (`trainer.rollout_data_dir`, `validation_data_dir`). Read
-here, and nothing else:
+verl's own rollout dumps: `{update}.jsonl`, one response per row (`trainer.rollout_data_dir`, `validation_data_dir`).
+Only these fields are read:
 
-    input   -> observation, and the task where there is no uid (a digest of the text)
+    input   -> observation, and the task if there is no uid (a digest of the text)
     output  -> action
     score   -> reward and outcome
-    step    -> group             the number of the update: attempts at one task are compared within an update
-    uid     -> task; of the form `{sample}_{session}_{output}` (verl >= 0.9) it is task, attempt and index
+    step    -> group             the number of the update: rollouts of one task are compared within an update
+    uid     -> task; of the form `{sample}_{session}_{output}` (verl >= 0.9) it is task, rollout and index
     acc     -> extra.acc
 
-A response is an attempt of one step, numbered in the order of the file. An attempt of several outputs (by `uid`,
-whose rows verl writes next to each other) is a step each; its outcome is the score of the last output, as in verl's
-own metrics, and the other steps have reward 0. These dumps record no state: nothing is comparable below the attempt.
+A response is a rollout of one step, numbered in the order of the file. In a rollout of several outputs (by `uid`; verl
+writes its rows next to each other) each output is a step. Its final score is that of the last output, as in verl's own
+metrics, and the other steps have reward 0. These dumps have no states, so only whole rollouts are comparable.
 """
 
 from __future__ import annotations
@@ -48,23 +48,12 @@ from groupwise.store.rollout_lines import JsonLines, Progress
 from groupwise.store.rollout_rows import RolloutRow
 
 INDEX_FIELDS = (
-    "step_index",
-    "step_idx",
-    "step_in_traj",
-    "step_num",
-    "turn_index",
-    "turn_idx",
-    "env_step",
-    "episode_step_index",
+    *("step_index", "step_idx", "step_in_traj", "step_num"),
+    *("turn_index", "turn_idx", "env_step", "episode_step_index"),
 )
 ACTION_FIELDS = (
-    "parsed_action",
-    "projected_action",
-    "action_text",
-    "action",
-    "model_response_text",
-    "response_text",
-    "output",
+    *("parsed_action", "projected_action", "action_text", "action"),
+    *("model_response_text", "response_text", "output"),
 )
 OBSERVATION_FIELDS = ("obs_text", "final_prompt_text", "prompt", "input")
 PADDING = "steps after the end of their attempt (active_masks is false)"
@@ -105,20 +94,20 @@ def read_verl_agent_rows(
 
 
 def _count_row(record: Record, seen: Counter[tuple[Any, Any]], attempt: tuple[Any, Any]) -> int:
-    """The position of a row among those of its attempt, in the order of the file."""
+    """The position of a row among those of its rollout, in the order of the file."""
     index = seen[attempt]
     seen[attempt] += 1
     if "episode_lengths" in record.fields and index >= (length := record.integer("episode_lengths")):
         raise record.error(
             "episode_lengths",
-            f"is {length}, but this is row {index + 1} of attempt {attempt[1]!r}",
+            f"is {length}, but this is row {index + 1} of rollout {attempt[1]!r}",
             "the dump holds copies (verl-agent pads batches with them): dump before padding, or add a step_index",
         )
     return index
 
 
 MAX_DIGITS = 100
-"""Of the numbers in a `uid`."""
+"""Of a number in a `uid`."""
 
 _OUTPUT_UID = re.compile(r"(.+)_(\d+)_(\d+)")
 

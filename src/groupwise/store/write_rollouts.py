@@ -1,10 +1,10 @@
-"""Writing a rollouts file: whole or not at all."""
+"""Writes a rollouts file, whole or not at all."""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, cast
@@ -20,25 +20,21 @@ from groupwise.system.json_text import parse_json
 
 
 def write_rollouts(
-    path: str | Path,
-    rows: Iterable[Mapping[str, Any]] | Iterable[Trajectory],
-    *,
-    meta: Mapping[str, Any] | None = None,
+    path: str | Path, rows: Iterable[Mapping[str, Any]] | Iterable[Trajectory], *, meta: Mapping[str, Any] | None = None
 ) -> int:
     """Write a rollouts file and return the number of its rows.
 
-    The file is written beside its place under a temporary name, flushed to the disk and then renamed: a reader sees
-    the old file or the new one, and an error leaves nothing behind.
+    The file is written atomically: readers see the old file or the new one, and an error leaves nothing behind.
 
     Args:
-        path: ends in `.jsonl`, `.jsonl.gz` or `.parquet`, which decides the format.
-        rows: rows, or trajectories (one row a step); any iterable, consumed once.
+        path: its ending decides the format: `.jsonl`, `.jsonl.gz` or `.parquet`.
+        rows: rows, or trajectories (one row per step).
         meta: notes for the header; JSON values.
     """
     path = Path(path)
     write = next((write for suffix, write in _WRITERS.items() if path.name.endswith(suffix)), None)
     if write is None:
-        raise FileError(f"{path}: the name says no format; end it in {', '.join(list(_WRITERS)[:-1])} or .parquet")
+        raise FileError(f"{path}: the name has no known ending; use {', '.join(list(_WRITERS)[:-1])} or .parquet")
     try:
         make_header(meta)
     except (TypeError, ValueError, RecursionError) as error:
@@ -47,9 +43,6 @@ def write_rollouts(
         raise FileError(f"{path}: the folder {path.parent} does not exist; create it first")
     with write_atomic(path, flush=True) as target:
         return write(target, _check_rows(rows), meta)
-
-
-_Write = Callable[[Path, Iterator[RolloutRow], Mapping[str, Any] | None], int]
 
 
 def _check_rows(rows: Iterable[Any]) -> Iterator[RolloutRow]:
@@ -65,7 +58,7 @@ def _check_rows(rows: Iterable[Any]) -> Iterator[RolloutRow]:
 
 
 def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, RolloutRow]]:
-    """Convert every row to JSON values, with the name of the step where it came from a trajectory."""
+    """Convert every row to JSON values; rows of a trajectory come with the name of their step."""
     for entry in rows:
         if isinstance(entry, Trajectory):
             for row in make_rows(entry):
@@ -75,12 +68,12 @@ def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, RolloutRow]]:
 
 
 def _order_keys(row: Mapping[str, Any]) -> RolloutRow:
-    """Put the keys into the order of the format; unknown keys last, for the check to find."""
+    """Put the keys into the order of the format; unknown keys come last, and the check finds them."""
     names = [name for name in KEYS if name in row] + [name for name in row if name not in KEYS]
     try:
-        return cast(RolloutRow, {name: to_json_value(row[name]) for name in names})
+        return {name: to_json_value(row[name]) for name in names}
     except RecursionError:
-        return cast(RolloutRow, dict(row))  # a value that holds itself, say; the check finds it
+        return dict(row)  # for example a list that contains itself; the check finds it
 
 
 def _write_jsonl(target: Path, rows: Iterator[RolloutRow], meta: Mapping[str, Any] | None) -> int:
@@ -89,13 +82,13 @@ def _write_jsonl(target: Path, rows: Iterator[RolloutRow], meta: Mapping[str, An
 
 
 def _write_gzip(target: Path, rows: Iterator[RolloutRow], meta: Mapping[str, Any] | None) -> int:
-    # No name and no time inside: the same rows give the same bytes.
+    # Without name and time: the same rows give the same bytes.
     with target.open("wb") as raw, gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as file:
         return sum(1 for _ in _write_lines(cast(IO[bytes], file), rows, meta))
 
 
 def _write_parquet(target: Path, rows: Iterator[RolloutRow], meta: Mapping[str, Any] | None) -> int:
-    """Spool the rows first: a column's type is known only after the last row."""
+    """Write the rows to a temporary file first: a column's type is known only after the last row."""
     shape = Shape()
     with TemporaryDirectory(prefix="groupwise-rollouts-") as folder:
         spool = Path(folder) / "rows.jsonl"
@@ -110,16 +103,16 @@ def _write_parquet(target: Path, rows: Iterator[RolloutRow], meta: Mapping[str, 
     return num_rows
 
 
-_WRITERS: dict[str, _Write] = {".jsonl": _write_jsonl, ".jsonl.gz": _write_gzip, ".parquet": _write_parquet}
+_WRITERS = {".jsonl": _write_jsonl, ".jsonl.gz": _write_gzip, ".parquet": _write_parquet}
 
 
 def _write_lines(file: IO[bytes], rows: Iterator[RolloutRow], meta: Mapping[str, Any] | None) -> Iterator[RolloutRow]:
-    """Write the header and the rows, handing each row on once it is written."""
+    """Write the header and the rows, and yield each row after it is written."""
     file.write(make_header(meta).encode() + b"\n")
     for row in rows:
         try:
             line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
         except UnicodeEncodeError:
-            line = json.dumps(row).encode()  # half a surrogate pair is no UTF-8, but its escape is JSON
+            line = json.dumps(row).encode()  # a lone surrogate is not UTF-8, but its escape is JSON
         file.write(line + b"\n")
         yield row

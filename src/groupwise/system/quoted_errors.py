@@ -90,7 +90,7 @@ def try_rule(
     rule: Callable[[Subject], str],
     ask_subject: Callable[[], Subject],
     *,
-    passing: type[Exception] | tuple[()] = (),
+    passing: type[Exception] | tuple[type[Exception], ...] = (),
 ) -> RuleResult:
     """Check an object against a rule. Any exception breaks the rule, except `passing`, which is raised again."""
     try:

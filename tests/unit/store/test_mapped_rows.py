@@ -201,8 +201,8 @@ def test_a_list_needs_a_position(tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
         read(path, {"task": "q", "reward": "scores.value"})
     assert str(caught.value) == (
-        f"{path}, line 1: no column 'scores.value'; 'scores' holds a list of 2: go on with a position, from 0, or -1 "
-        "for the last"
+        f"{path}, line 1: no column 'scores.value'; 'scores' holds a list of 2: continue with a position, from 0, or "
+        "-1 for the last"
     )
 
 

@@ -89,7 +89,7 @@ def test_numbers_and_truth_values_that_were_written_as_text(tmp_path: Path) -> N
 def test_copies_are_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "steps.jsonl", [STEP | {"episode_lengths": 1.0}] * 2)
     assert message(path) == (
-        f"{path}, line 2: field 'episode_lengths' is 1, but this is row 2 of attempt 't'; the dump holds copies "
+        f"{path}, line 2: field 'episode_lengths' is 1, but this is row 2 of rollout 't'; the dump holds copies "
         "(verl-agent pads batches with them): dump before padding, or add a step_index"
     )
 

@@ -89,7 +89,7 @@ def test_an_error_of_the_rows_themselves_leaves_the_old_file_alone(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("rollouts.txt", {}, "{path}: the name says no format; end it in .jsonl, .jsonl.gz or .parquet"),
+        ("rollouts.txt", {}, "{path}: the name has no known ending; use .jsonl, .jsonl.gz or .parquet"),
         ("no/rollouts.jsonl", {}, "{path}: the folder {path.parent} does not exist; create it first"),
         (
             "rollouts.jsonl",
