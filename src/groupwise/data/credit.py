@@ -1,4 +1,4 @@
-"""Credit: one number a step, whether the step was compared with anybody, and how the number came about.
+"""Advantages: one number per step, whether the step was compared with other steps, and how the number was computed.
 
 Axes: N rows as handed in, S steps of the table.
 """
@@ -19,110 +19,109 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Comparison:
-    """Trace of a comparison within groups: credit = (signal - baseline) / scale.
+    """Trace of a comparison within groups: advantage = (signal - baseline) / scale.
 
     Worked example: returns 1 and 0 in one group, ddof 0: signal [1, 0], label [0, 0], baseline [.5, .5], scale
     [.5, .5], values [1, -1].
     """
 
     values: FloatArray
-    """Credit of each step (S)."""
+    """Advantage of each step (S)."""
     compared: BoolArray
-    """Whether anybody else was in the step's group (S)."""
+    """Whether the step's group has other members (S)."""
     signal: FloatArray
-    """The number compared (S)."""
+    """The number that is compared (S)."""
     label: IntArray
     """Group of each step (S); -1 = in none."""
     baseline: FloatArray
-    """What was subtracted (S); NaN where there is no group."""
+    """What was subtracted (S); NaN for steps in no group."""
     scale: FloatArray
-    """What it was divided by (S); NaN where there is no group."""
+    """What it was divided by (S); NaN for steps in no group."""
     part: object
-    """The estimator that compared."""
+    """The estimator that made the comparison."""
     of: Trace | None = None
-    """Where the signal is itself credit, its own trace."""
+    """The trace of the signal, if the signal is itself an advantage."""
     divides_only: bool = False
-    """Whether the group only divides credit: then `of` says with whom a step is compared, not this group."""
+    """Whether the group only divides advantages. Then `of` says which steps are compared, not this group."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WeightedSum:
-    """Trace of a weighted sum: credit = sum of weight x credit over the terms."""
+    """Trace of a weighted sum: advantage = sum of weight x advantage over the terms."""
 
     values: FloatArray
     """Credit of each step (S)."""
     compared: BoolArray
     """Whether any term compared the step (S)."""
     weights: tuple[FloatArray, ...]
-    """Weight of each term at each step (S); 0 where the term has nothing to say."""
+    """Weight of each term at each step (S); 0 where the term did not compare the step."""
     terms: tuple[Trace, ...]
-    """Traces of the terms."""
+    """The traces of the terms."""
     part: object
-    """The estimator that weighed the terms."""
+    """The estimator that weights the terms."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Shared:
-    """Trace of credit that a group shares: credit = the group's mean credit where it is shared, else the step's own."""
+    """Trace of a shared advantage: the mean advantage of the step's group, or the step's own if it is in no group."""
 
     values: FloatArray
     """Credit of each step (S)."""
     compared: BoolArray
-    """As in the trace below (S)."""
+    """The same as in `of` (S)."""
     label: IntArray
-    """Group of each step (S); -1 = the step keeps its own credit."""
+    """Group of each step (S); -1 = the step keeps its own advantage."""
     of: Trace
-    """Trace of the credit that is shared."""
+    """Trace of the advantage that is shared."""
     part: object
-    """The estimator that shared the credit."""
+    """The estimator that shares the advantage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Derivation:
-    """How a number comes about, told by the trace of a part that groupwise does not know.
+    """How a number was computed, as told by the trace of a part that groupwise does not know.
 
-    Worked example: a step of a segment that earned 3 where the others' segments earned 1 on average, so credit 2:
+    Worked example: a step's segment got the reward 3, the other segments got 1 on average, so the advantage is 2:
     value 2.0, formula "3 - 1 = 2", members ((4, 3.0), (5, 3.0), (9, 1.0)).
     """
 
     value: float
-    """The number, worked out again from what is named below, without reading it from the trace."""
+    """The number, computed again from the fields below, not read from the trace."""
     formula: str
     """The arithmetic, with the numbers in it."""
     members: tuple[tuple[int, float], ...] = ()
-    """The steps of the table (or tokens of the token table) that took part, and what was compared of each."""
+    """The steps of the table (or tokens of the token table) that took part, each with the number that was compared."""
     terms: tuple[tuple[float, Trace], ...] = ()
-    """Traces of the credit that the number was made of, each with its weight; they are explained in turn."""
+    """Traces of the advantages that the number was made of, each with its weight; these are explained next."""
     lines: tuple[str, ...] = ()
-    """What was worked out before the formula, one after the other, each with its numbers."""
+    """The computations before the formula, in order, each with its numbers."""
     not_derived: str = ""
-    """What was taken as it was computed, because nothing can derive it again; empty = nothing."""
+    """What was not computed again, because nothing can derive it; empty = nothing."""
 
 
 @runtime_checkable
 class OwnTrace(Protocol):
-    """A trace that derives its numbers itself, for an estimator whose credit is none of the three above.
+    """A trace that derives its numbers itself, for an estimator that is none of the three above.
 
-    `explain` shows what it tells and holds the number against it.
-
-    It may also have `meets_others(table)`: which steps are compared with a step of another rollout (S). Without it,
-    nothing says which steps are compared only within their own rollout (`credit/own_rollout_only`).
+    `explain` shows the derivation and compares its number with the recorded one. The trace may also have
+    `meets_others(table)`: which steps are compared with a step of another rollout (S). Without it, the metric
+    `credit/own_rollout_only` is not known.
     """
 
     @property
     def values(self) -> FloatArray:
-        """Credit of each step (S)."""
+        """Advantage of each step (S)."""
 
     @property
     def compared(self) -> BoolArray:
-        """Whether anybody else took part (S)."""
+        """Whether each step was compared with another step (S)."""
 
     @property
     def part(self) -> object:
         """The estimator."""
 
     def derive(self, table: StepTable, step: int) -> Derivation:
-        """How one step of the table comes by its number: worked out again, in plain arithmetic."""
+        """Compute the number of one step of the table again, in plain arithmetic."""
 
 
 Trace = Comparison | WeightedSum | Shared | OwnTrace
@@ -130,34 +129,33 @@ Trace = Comparison | WeightedSum | Shared | OwnTrace
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Credit:
-    """What a table's steps deserve, in the order of the rows handed in.
+    """The advantages of a table's steps, in the order of the input rows.
 
-    Not compared is not the same as zero: a step nobody was compared with has `compared` False; a step that was exactly
+    Not compared is not the same as zero. The only member of a group has `compared` False; a step that is exactly
     average has value 0 and `compared` True.
     """
 
     trace: Trace
-    """How each number came about, in the table's own order of steps."""
+    """How each number was computed, in the table's own order of steps."""
     step_of_row: IntArray
-    """The step that each row handed in belongs to (N)."""
+    """The step of each input row (N)."""
 
     @classmethod
     def of(cls, table: StepTable, trace: Trace) -> Credit:
-        """The credit that a trace of the table's sorted steps gives, handed back in the order of the table's rows."""
         return cls(trace=trace, step_of_row=table.step_of_row)
 
     @property
     def values(self) -> FloatArray:
-        """Credit of each row (N)."""
+        """Advantage of each row (N)."""
         return self.trace.values[self.step_of_row]
 
     @property
     def compared(self) -> BoolArray:
-        """Whether each row's step was compared with anybody (N)."""
+        """Whether each row's step was compared with another step (N)."""
         return self.trace.compared[self.step_of_row]
 
     def by_step(self) -> Credit:
-        """The same credit, handed back in the table's own order of steps instead of that of the rows."""
+        """The same numbers in the table's own order of steps."""
         return Credit(trace=self.trace, step_of_row=np.arange(len(self.trace.values)))
 
     def __len__(self) -> int:
@@ -168,66 +166,66 @@ class Credit:
         return f"Credit({len(self)} rows, {int(np.sum(self.compared))} compared, values {shown})"
 
 
-# Token credit: a number a sampled token, whether the token trains, and how the number came about.
+# Token credit: one advantage per sampled token, whether the token trains, and how the number was computed.
 #
 # Axes: S steps of the table, K sampled tokens of all steps.
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenTrace:
-    """Trace of credit within steps: credit of a token = weight x credit of its step.
+    """Trace of credit within steps: advantage of a token = weight x advantage of its step.
 
-    Worked example: a step of credit 2 and two tokens, discounted by a half: weight [0.5, 1], values [1, 2].
+    Worked example: a step with advantage 2 and two tokens, discounted by a half: weight [0.5, 1], values [1, 2].
     """
 
     weight: FloatArray
-    """What each token has of its step's credit (K)."""
+    """The factor of each token (K)."""
     part: object
-    """The part that gave tokens their credit."""
+    """The part that computed the token credit."""
 
 
 class OwnTokenTrace(Protocol):
-    """A trace that derives its numbers itself, for token credit that is no share of the step's.
+    """A trace that derives its numbers itself, for token credit that is no multiple of the step's advantage.
 
-    `explain --token N` asks it; without it, the report says that the number cannot be derived again.
+    `explain --token N` uses it. Without it, the report says that the number cannot be derived again.
     """
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        """How one token (an index into K) comes by its number: worked out again in plain arithmetic.
+        """Compute the number of one token (an index into K) again, in plain arithmetic.
 
-        `credit` is that of the table's steps, in the table's order. Members of the derivation are tokens.
+        `credit` is in the table's order of steps. Members of the derivation are tokens.
         """
 
 
 @runtime_checkable
 class MaskReasons(Protocol):
-    """A trace of token credit, or a part, that can say why a token does not train; `explain --token N` asks it."""
+    """A trace of token credit, or a part, that can say why a token does not train. `explain --token N` uses it."""
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
-        """Why one token (an index into K) does not train, in words that follow a colon."""
+        """Why one token (an index into K) does not train, in words that can follow a colon."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenCredit:
-    """What the sampled tokens of a table deserve, and which of them train, in the order of the token table.
+    """The advantages of the sampled tokens of a table, and which of them train, in the order of the token table.
 
-    A token that does not train leaves the loss and every denominator; its value, be it NaN, is never read. A step of
-    which no token trains does not train.
+    A token that does not train is in no loss and no denominator. Its value, even NaN, is never read. A step without
+    trained tokens does not train.
     """
 
     values: FloatArray
-    """Credit of each token (K)."""
+    """Advantage of each token (K)."""
     trains: BoolArray
     """Whether each token trains (K)."""
     trace: TokenTrace | OwnTokenTrace
-    """How each number came about."""
+    """How each number was computed."""
     span: IntArray | None = None
-    """Span of its response that each token belongs to (K), numbered by the part, for losses that take ratios by span; a
-    part that gives it declares `gives_spans = True`. None = it tells none."""
+    """Span of the response that each token belongs to (K), numbered by the part, for losses with one ratio per span.
+    A part that gives spans declares `gives_spans = True`. None = no spans."""
 
 
 def describe_mask(token_credit: TokenCredit, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
-    """Why a token does not train, as its trace or the trace's part says; empty = neither does."""
+    """Why a token does not train, as its trace or the trace's part says; empty = neither says it."""
     trace = token_credit.trace
     for owner in (trace, getattr(trace, "part", None)):
         if isinstance(owner, MaskReasons):
@@ -235,15 +233,15 @@ def describe_mask(token_credit: TokenCredit, table: StepTable, credit: Credit, t
     return ""
 
 
-# Tasks at which nobody earned anything: what credit there is there comes from penalties, or from the method itself.
+# Tasks at which no rollout got a reward: their advantages come from penalties, or from the method itself.
 #
 # Axis: S steps.
 
 
 def find_unearned(table: StepTable) -> BoolArray:
-    """Whether each step belongs to a task at which nobody earned anything (S).
+    """Whether each step belongs to a task at which no rollout got a reward (S).
 
-    What was earned is the column `accuracy`, what the judges paid, where the table has it; else rewards and outcomes.
+    If the table has the column `accuracy`, it counts as the reward. Else rewards and final scores count.
     """
     if "accuracy" in table.extra:
         earned = np.abs(np.asarray(table.extra["accuracy"], dtype=np.float64))
@@ -256,35 +254,39 @@ def find_unearned(table: StepTable) -> BoolArray:
 
 
 def find_own_rollout_only(table: StepTable, trace: Trace) -> BoolArray | None:
-    """Which compared steps have no other rollout in any of their groups (S); None if a trace does not say.
+    """Which compared steps have no other rollout in any of their groups (S); None if a trace does not say it.
 
-    Worked example: two rollouts visit the states a b b and a c d. Both steps at b are compared, each with the other
-    one alone, so both are marked. The steps at a are compared with each other, across rollouts: they are not.
+    Worked example: two rollouts visit the states a b b and a c d. The two steps at b are compared only with each other,
+    within one rollout, so both are marked. The steps at a are compared across rollouts, so they are not marked.
     """
     meets = meets_others(table, trace)
     return None if meets is None else trace.compared & ~meets
 
 
 def meets_others(table: StepTable, trace: Trace) -> BoolArray | None:
-    """Which steps some comparison puts beside a step of another rollout (S); None if a trace does not say."""
+    """Which steps are compared with a step of another rollout (S); None if a trace does not say it."""
     if isinstance(trace, Comparison):
         if trace.of is not None and trace.divides_only:
             return meets_others(table, trace.of)
         return trace.compared & spans_rollouts(table, trace.label)
     if isinstance(trace, WeightedSum):
-        of_terms = [meets_others(table, term) for term in trace.terms]
-        known = [meets for meets in of_terms if meets is not None]
-        meets = np.any([np.zeros(len(table), dtype=np.bool_), *known], axis=0)
-        return meets if len(known) == len(of_terms) or meets[trace.compared].all() else None
+        meets, all_known = np.zeros(len(table), dtype=np.bool_), True
+        for term in trace.terms:
+            of_term = meets_others(table, term)
+            if of_term is None:
+                all_known = False
+            else:
+                meets = meets | of_term
+        return meets if all_known or meets[trace.compared].all() else None
     if isinstance(trace, Shared):
         own = meets_others(table, trace.of)
         return None if own is None else own | spans_rollouts(table, trace.label)
-    tell = getattr(trace, "meets_others", None)
-    return None if tell is None else tell(table)
+    ask = getattr(trace, "meets_others", None)
+    return None if ask is None else ask(table)
 
 
 def spans_rollouts(table: StepTable, label: IntArray) -> BoolArray:
-    """Which steps are in a group that holds steps of two or more rollouts (S)."""
+    """Which steps are in a group with steps of two or more rollouts (S)."""
     groups = Segments.of(label)
     is_shared_M = ~groups.is_constant(table.attempt.astype(np.float64))
     return np.append(is_shared_M, False)[groups.label]

@@ -1,4 +1,4 @@
-"""What the fields of a step hold: a test, words for messages, a Parquet type, and the way back from JSON."""
+"""What the fields of a step hold: a test, words for messages, a Parquet type, and how to read it from JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from groupwise.data.records import Origin, StopReason
 from groupwise.system.json_text import LARGEST_FLOAT, is_plain
 
 LARGEST_COUNT = 2**53
-"""Integers up to here survive every JSON reader, also those that read numbers as doubles."""
+"""JSON readers that read numbers as doubles keep integers up to here exact."""
 
 
 class Storage(Enum):
@@ -22,7 +22,7 @@ class Storage(Enum):
     INTEGER = auto()
     """64-bit integers."""
     TEXT_OR_INTEGER = auto()
-    """Text, or 64-bit integers where a file has those."""
+    """Text, or 64-bit integers if the file has these."""
     NUMBER = auto()
     """Doubles."""
     FLAG = auto()
@@ -32,9 +32,9 @@ class Storage(Enum):
     NUMBERS = auto()
     """Lists of doubles."""
     FREE = auto()
-    """Text where all values are, else JSON text."""
+    """Text if all values are text, else JSON text."""
     FREE_OR_INTEGER = auto()
-    """Text or 64-bit integers where all values are of one of these types, else JSON text."""
+    """Text or 64-bit integers if all values have that type, else JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +44,18 @@ class Kind:
     accepts: Callable[[Any], bool]
     """Whether a value of a row is of this kind."""
     takes: str
-    """What it takes, in words."""
+    """What it accepts, in words."""
     storage: Storage
-    """Its column in a Parquet file."""
+    """The type of its column in a Parquet file."""
     takes_null: bool = False
-    """Whether null is one of its values; else null and absent are the same."""
+    """Whether null is one of its values; else null means absent."""
     holds_json: bool = False
-    """Whether it takes any JSON value, so that a wrong one may lie deep within."""
+    """Whether it accepts any JSON value, so that a wrong value may be nested."""
     read: Callable[[Any], Any] | None = None
-    """What makes a row's value that of a `Step` again; None = it is the same."""
+    """Converts the value of a row to that of a `Step`; None = no conversion."""
 
 
 def is_text(value: object) -> bool:
-    """Text."""
     return type(value) is str
 
 
@@ -66,35 +65,30 @@ def is_count(value: Any) -> bool:
 
 
 def is_integer(value: Any) -> bool:
-    """An integer."""
     return type(value) is int and -LARGEST_COUNT <= value <= LARGEST_COUNT
 
 
 def is_finite(value: Any) -> bool:
-    """A finite number."""
     return (type(value) is float or type(value) is int) and -LARGEST_FLOAT <= value <= LARGEST_FLOAT
 
 
 def is_flag(value: object) -> bool:
-    """True or false."""
     return value is True or value is False
 
 
 def may_be_state(value: Any) -> bool:
-    """A state, by its outside: what lists and objects hold is not looked at."""
+    """Whether it may be a state; the entries of lists and objects are not checked."""
     return type(value) in _STATES and (type(value) is not float or -LARGEST_FLOAT <= value <= LARGEST_FLOAT)
 
 
 def is_integers(value: Any) -> bool:
-    """A list of integers."""
     return type(value) is list and _INTEGERS.issuperset(map(type, value))
 
 
 def is_numbers(value: Any) -> bool:
-    """A list of finite numbers."""
     if type(value) is not list or not _NUMBERS.issuperset(map(type, value)):
         return False
-    # One NaN or infinity makes the sum one, at a fraction of the price of looking at each entry.
+    # One NaN or infinity makes the sum NaN or infinite. This is much faster than a check of each entry.
     try:
         total = sum(value)
     except OverflowError:  # an integer that has no float
@@ -103,7 +97,7 @@ def is_numbers(value: Any) -> bool:
 
 
 def make_hashable(value: Any) -> Any:
-    """A state as it was: what JSON writes as a list was a tuple."""
+    """A state with tuples again, which JSON wrote as lists."""
     return tuple(make_hashable(entry) for entry in value) if isinstance(value, list) else value
 
 
@@ -144,35 +138,35 @@ OBJECT = Kind(
 )
 
 
-# What the table of step fields says of each: what it holds, who says it, where it is written, which column it is.
+# The description of a step field: what it holds, who sets it, where it is written, which column it is.
 
 
 class Owner(StrEnum):
-    """Who says what a field holds."""
+    """Who sets a field."""
 
     POLICY = "policy"
-    """The model that was sampled."""
+    """The model that samples."""
     ENVIRONMENT = "environment"
-    """The world that was acted in."""
+    """The environment."""
     ROLLOUT = "rollout"
-    """The loop that played the attempt."""
+    """The loop that ran the rollout."""
     MEASURE = "measure"
-    """Who found something out afterwards, before credit; an environment may say such things at once."""
+    """A scorer, before the advantages; an environment may set such fields too."""
     READER = "reader"
-    """Whoever lays steps out as a table, or recorded them elsewhere: our attempts do not say it of themselves."""
+    """The code that makes a table, or a recording from elsewhere; rollouts of groupwise do not set it."""
 
 
 class Presence(Enum):
-    """When attempts give the step table a column."""
+    """When rollouts give the step table a column."""
 
     ALWAYS = auto()
-    """Always; None where a step does not say."""
+    """Always; None for steps without a value."""
     WHERE_ANY = auto()
-    """Where any step says something; None where another does not."""
+    """If any step has a value; None for the others."""
     WHERE_ALL = auto()
-    """Where every step says something: a default for the others would be invented."""
+    """If every step has a value; there is no sensible default for the others."""
     BY_ITSELF = auto()
-    """As `data.step_columns` has a rule for it alone, or only where somebody hands it in."""
+    """By a rule of its own in `data.step_columns`, or only if a user passes the column."""
 
 
 class Check(Enum):
@@ -195,35 +189,35 @@ class TableColumn:
     """A field as a column of the step table, under its own name."""
 
     presence: Presence = Presence.WHERE_ANY
-    """When attempts give it."""
+    """When rollouts give it."""
     check: Check = Check.ANYTHING
     """What its entries are."""
     of_whole_step: bool = False
     """Whether the segments of a step must agree on it."""
     made_by: str = ""
-    """Where it comes from, for messages; empty = from the field of `Step` that holds it, or from nowhere by itself."""
+    """How it is made, for messages; empty = from the field of `Step`, or not made at all."""
 
 
 KEPT: Any = object()
-"""No value of a field: one that is absent at this value is always written."""
+"""For `StepField.absent`: the field is always written."""
 ON_STEP: Any = object()
-"""What `Step` has where nobody says otherwise."""
+"""For `StepField.unknown`: the default of `Step`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepField:
     """One field of a recorded step.
 
-    Worked example: `entropy` is the entry of a row by that name, a list of finite numbers, which `Step.entropy` holds;
-    the policy says it; an empty one is not written; it is no column of the step table and is dropped on the way there.
+    Worked example: `entropy` is an entry of a row, a list of finite numbers, from `Step.entropy`. The policy sets it.
+    An empty list is not written. It is no column of the step table.
     """
 
     name: str
-    """Key of a row, and column of the step table where it is one."""
+    """Key of a row, and name of its column in the step table."""
     kind: Kind
     """What it holds."""
     owner: Owner
-    """Who says it."""
+    """Who sets it."""
     meaning: str
     """What it means, for the page of the format."""
     step: str = ""
@@ -231,32 +225,32 @@ class StepField:
     trajectory: str = ""
     """The field of `Trajectory` that holds it for all steps, dots allowed; empty = none."""
     made: str = ""
-    """What a row says, where that is not what the step or the trajectory holds: an expression of these two."""
+    """The value of a row as an expression of `step` and `trajectory`, if it is not simply a field of one of them."""
     absent: Any = None
-    """The value that is not written, and that a row means which lacks it; None = it says nothing; KEPT = all are."""
+    """The value that is not written, and that a row without the key has. None = no value; KEPT = always written."""
     unknown: Any = ON_STEP
-    """What a step read back has where its row says nothing; ON_STEP = the default of `Step`."""
+    """The value of `Step` if the row has none; ON_STEP = the default of `Step`."""
     in_rows: bool = True
     """Whether it is a key of a row; else it is only a column."""
     required: bool = False
     """Whether every row has it."""
     uniform: bool = False
-    """Whether every row of a file has it, or none: a default for the rest would be an invented number."""
+    """Whether either all rows of a file must have it, or none."""
     one_per_token: bool = False
-    """Whether it is a list with an entry for each of `response_ids`."""
+    """Whether it is a list with one entry per response token."""
     bulk: bool = False
-    """Whether a file read for credit lets go of it: it is large, and credit does not read it."""
+    """Whether it is dropped when a file is read to compute advantages: it is large and not needed for them."""
     follows: str = ""
-    """The key that it stands behind in the rows of attempts, where that is not the one before it in the table."""
+    """The key before it in the rows of rollouts, if that is not the one before it in the table."""
     column: TableColumn | None = None
-    """Its column in the step table; None = it is none."""
+    """Its column in the step table; None = no column."""
 
     @property
     def is_recorded(self) -> bool:
-        """Whether attempts say it of their steps."""
+        """Whether rollouts record it."""
         return bool(self.step or self.trajectory or self.made)
 
     @property
     def expression(self) -> str:
-        """What a row says, as an expression of a trajectory and its step."""
+        """The value of a row, as an expression of `trajectory` and `step`."""
         return self.made or (f"step.{self.step}" if self.step else f"trajectory.{self.trajectory}")

@@ -1,6 +1,6 @@
-"""Past attempts: what is known of an attempt of an earlier update, and what joins a group of the present.
+"""Rollouts of earlier updates: what the index knows of them, and which of them join a group of this update.
 
-`journal.past_attempts` finds them by task, and reads them back whole.
+`journal.past_attempts` finds them by task and reads their trajectories.
 """
 
 from __future__ import annotations
@@ -19,64 +19,64 @@ if TYPE_CHECKING:
     from groupwise.data.records import Trajectory
 
 MeasuredAgainst = Literal["stored", "recomputed"]
-"""What the ratio of a recalled token is taken against: the log-prob it was sampled with, or the one it has now."""
+"""The denominator of a replayed token's ratio: its log-prob when it was sampled, or its log-prob now."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PastAttempt:
-    """An attempt of an earlier update, as the index knows it: enough to choose it by.
+    """A rollout of an earlier update, with what is needed to choose it.
 
-    Worked example: attempt 3 at a task in update 7, solved, two steps through the states 91 and 17, reward at the end:
-    score 1.0, states [91, 17], rewards [0, 1].
+    Worked example: rollout 3 of a task in update 7 solved it in two steps, with the states 91 and 17 and a reward at
+    the end: score 1.0, states [91, 17], rewards [0, 1].
     """
 
     task: str
     """Id of its task."""
     number: int
-    """The update it was sampled for."""
+    """The update that it was sampled in."""
     attempt: int
-    """Number of the attempt within that update."""
+    """Number of the rollout within that update."""
     version: int
-    """Oldest version of the weights that sampled it."""
+    """Oldest policy version that sampled it."""
     origin: str
-    """Where it came from: fresh, reflected, ..."""
+    """Its origin: fresh, reflected, ..."""
     score: float
-    """1 or 0 where the environment says whether the task was solved, else the sum of its rewards."""
+    """1 or 0 if the environment says whether the task was solved, else the sum of its rewards."""
     credit: float
-    """The largest credit of its steps, by size."""
+    """The advantage of its steps with the largest absolute value."""
     states: IntArray
     """A digest of each step's state; 0 = not comparable."""
     rewards: FloatArray
-    """The reward of each step, without what its group added."""
+    """The reward of each step, without group reward shaping."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecalledAttempt:
-    """A past attempt that joins a group of the present."""
+    """A past rollout that joins a group of this update."""
 
     past: PastAttempt
-    """What is recalled."""
+    """The replayed rollout."""
     task: str
-    """Id of the task whose group it joins."""
+    """Id of the task of the group that it joins."""
     why: str
-    """What the group lacked, in words."""
+    """Why the group needed it, in words."""
     keeps_credit: bool = False
-    """Whether it trains on the credit it had, outside all comparisons; else it is compared anew."""
+    """Whether it trains on its recorded advantages, outside all comparisons. Else it is compared again."""
     ratio: MeasuredAgainst = "stored"
-    """Whether its tokens are measured against the policy that sampled them, or that of the present: then every ratio
-    begins at 1, and nothing corrects for how far the policy has moved."""
+    """Whether the ratio divides by the policy that sampled its tokens, or by the current one. With the current one,
+    every ratio begins at 1, and nothing corrects for how far the policy has moved."""
     trajectory: Trajectory | None = None
-    """The attempt itself, once it was read."""
+    """Its trajectory, once it was read."""
     log_ratio: float | None = None
-    """Mean distance, in nats, between its tokens' log-probs now and when they were sampled; None = not measured."""
+    """Mean difference, in nats, between the log-probs of its tokens now and when sampled; None = not computed."""
     logps_now: tuple[tuple[float, ...], ...] = field(default=())
-    """What the policy of the present gives the tokens of each step, where they are measured against it; else empty."""
+    """Log-probs of the tokens of each step under the current policy, if `ratio` needs them; else empty."""
     credit: tuple[float, ...] = field(default=())
-    """Credit of its steps in this update."""
+    """Advantages of its steps in this update."""
 
 
 def digest_states(trajectory: Trajectory) -> IntArray:
-    """A digest of the state at each step; 0 where it is not comparable."""
+    """A digest of the state at each step; 0 = not comparable."""
     digests = []
     for step in trajectory.steps:
         digest = b""
@@ -88,28 +88,28 @@ def digest_states(trajectory: Trajectory) -> IntArray:
 
 
 def find_histories(states: IntArray, depth: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Each step that has `depth` comparable states before it, with its key: these states and its own, oldest first."""
+    """Each step with `depth` comparable states before it, and its key: these states and its own, oldest first."""
     for step in range(depth, len(states)):
         key = tuple(states[step - depth : step + 1].tolist())
         if 0 not in key:
             yield step, key
 
 
-# What stateful parts remember of tasks: a number, or a row of numbers by the index of a step.
+# What stateful parts remember of tasks: one number, or a list with one number per step index.
 #
 # Axes: M tasks, S steps.
 
 Remembered = float | list[float]
-"""Of one task: a number, or one for each index of a step. The last of a row is for all later steps too."""
+"""For one task: one number, or one per step index. The last entry of a list is used for all later steps."""
 
 
 def number_at(remembered: Remembered, index: int) -> float:
-    """What is remembered for a step at this index of an attempt at the task."""
+    """The remembered number for a step at this index."""
     return remembered[min(index, len(remembered) - 1)] if isinstance(remembered, list) else remembered
 
 
 def spread_remembered(by_task: Sequence[Remembered], task: IntArray, index: IntArray) -> FloatArray:
-    """Hand each step what is remembered of its task (M), by the step's task and its index in its attempt (S)."""
+    """The remembered number of each step (S), from what is remembered of each task (M)."""
     if not any(isinstance(remembered, list) for remembered in by_task):
         return np.array(by_task, dtype=np.float64)[task]
     pairs = zip(task.tolist(), index.tolist(), strict=True)

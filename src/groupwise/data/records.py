@@ -1,7 +1,7 @@
-"""The records of a rollout: a task, a step, the trajectory of an attempt.
+"""The records of a rollout: the task, the steps, the trajectory.
 
-Records are frozen and keyword-only. Token ids are exactly what the engine saw and sampled; text is derived from them,
-never the reverse. A failed attempt is a trajectory too: its error is a value on it.
+Records are frozen and keyword-only. Token ids are exactly what the engine saw and sampled. Text is derived from them,
+never the reverse. A failed rollout has a trajectory too, with the error in a field.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from groupwise.system.errors import RecordError
 from groupwise.system.json_text import digest_value
 
 SCHEMA = 1
-"""Version of the records below; it grows when a field changes its meaning."""
+"""Version of the records below; it is raised when the meaning of a field changes."""
 
 
 class StopReason(StrEnum):
-    """Why an attempt ended."""
+    """Why a rollout ended."""
 
     TERMINATED = "terminated"
-    """The environment reached an end of its own: success or failure."""
+    """The environment ended it: success or failure."""
     TRUNCATED = "truncated"
-    """A limit on steps or tokens cut the attempt off; its outcome says nothing about what would have come."""
+    """A limit on steps or tokens ended it; its final score says nothing about what would have followed."""
     INVALID = "invalid"
-    """The policy's output could not be used and the rules end the attempt for it."""
+    """The response could not be used, and the environment's rules end the rollout for that."""
     ERROR = "error"
     """The environment or the engine failed; `Trajectory.error` says how."""
     TIMEOUT = "timeout"
@@ -35,48 +35,48 @@ class StopReason(StrEnum):
 
 
 FAULTS = (StopReason.ERROR, StopReason.TIMEOUT)
-"""Ends that say nothing of the policy."""
+"""Ends that say nothing about the policy."""
 
 
 class Origin(StrEnum):
-    """Where an attempt came from; only fresh attempts speak about the current policy."""
+    """Where a rollout came from; only fresh rollouts measure the current policy."""
 
     FRESH = "fresh"
     """Sampled by the current policy from the task alone."""
     REPLAYED = "replayed"
-    """Recalled from an earlier update."""
+    """Replayed from an earlier update."""
     REFLECTED = "reflected"
-    """Sampled with guidance in the prompt, such as a remembered failure, and compared with its like."""
+    """Sampled with a hint in the prompt, such as an earlier failure, and compared with rollouts with that hint."""
     GUIDED = "guided"
-    """Sampled with guidance, a forced beginning or at another temperature, and told or compared as if without."""
+    """Sampled with a hint, a forced beginning or another temperature, and trained or compared as if without it."""
     BRANCHED = "branched"
-    """Continued from the middle of another attempt, its `parent`."""
+    """Continued from the middle of another rollout, its `parent`."""
 
 
 SAMPLED_ELSEWHERE = frozenset({Origin.REPLAYED.value, Origin.GUIDED.value})
-"""Origins of attempts that another policy sampled than the one that learns, or the same with another prompt."""
+"""Origins of rollouts that were sampled by an earlier policy, or with another prompt than they train with."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """A problem instance.
+    """One task: what an environment needs to start an episode.
 
     Worked example: `Task.create(env="lookup", split="train", seed=7, payload={"question": "2+2"})` has the id
     `lookup-train-…`, the same in every run, because it is a digest of the other fields.
     """
 
     id: str
-    """Content-derived and stable across runs."""
+    """Derived from the content, so it is the same in every run."""
     env: str = ""
-    """Name of the environment that plays it."""
+    """Name of its environment."""
     split: str = ""
-    """Panel it belongs to: train, validation, test."""
+    """Task set that it belongs to: train, validation, test."""
     seed: int = 0
     """Seed of the environment instance."""
     payload: Mapping[str, Any] = field(default_factory=dict)
-    """What the environment needs to construct the instance; JSON values."""
+    """What the environment needs to build the instance; JSON values."""
     tags: tuple[str, ...] = ()
-    """Labels for tables, such as a task family."""
+    """Labels for tables, such as the task category."""
 
     @classmethod
     def create(
@@ -96,40 +96,40 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One exchange with the environment: what was seen, what was sampled, what came of it.
+    """One step: the observation, the sampled response, and the environment's answer.
 
     Worked example: index 0, state_key "kitchen", response_ids (5, 9), logp_behaviour (-0.1, -2.3), action "open door",
     reward 0.0. The step trains on tokens 5 and 9 and is compared with other steps whose state_key is "kitchen".
     """
 
     index: int
-    """Position in the attempt, from 0."""
+    """Position in the rollout, from 0."""
     reward: float = 0.0
-    """Environment reward of this step alone."""
+    """The environment's reward for this step."""
     shaped: float = 0.0
-    """What comparing the attempts of its group added to the reward; it says nothing of the step by itself."""
+    """What group reward shaping added to the reward."""
     state_key: Hashable | None = None
-    """What makes two steps of a task comparable, set by the environment; None = not comparable."""
+    """Steps of a task with equal state keys are comparable. The environment sets it; None = not comparable."""
     observation: str | None = None
     """What the environment showed before the agent acted."""
     action: str | None = None
     """The parsed action, without the thoughts around it."""
     well_formed: bool | None = True
-    """Whether the response had the form that was asked for, whatever the environment made of it; None = not known."""
+    """Whether the response had the required format; None = not known."""
     accepted: bool | None = True
-    """Whether the environment accepted the action, whatever the form of the response; None = not known."""
+    """Whether the environment accepted the action, in whatever format the response was; None = not known."""
     recorded_valid: bool | None = None
-    """What an older recording says in place of the two above, which it did not tell apart; None = nothing."""
+    """Whether both of these hold, from a recording that does not separate them; None = not recorded."""
     cut: bool = False
-    """Whether the response was cut off at its most tokens, before the policy ended it."""
+    """Whether the response was cut off at the token limit."""
     role: str | int | None = None
-    """Which player or agent acted, where there are several."""
+    """Which player or agent acted, if there are several."""
     branch: str | int | None = None
-    """The branch point this step was sampled from, where attempts share a trunk."""
+    """The branch point that this step was sampled from, if rollouts share a trunk."""
     prompt_ids: tuple[int, ...] = ()
     """Token ids the engine was given."""
     unguided_prompt_ids: tuple[int, ...] = ()
-    """The prompt without the guidance that it held; empty = it held none."""
+    """The prompt without its hint; empty = it had no hint."""
     response_ids: tuple[int, ...] = ()
     """Token ids the engine sampled; only these train."""
     logp_behaviour: tuple[float, ...] = ()
@@ -137,12 +137,12 @@ class Step:
     entropy: tuple[float, ...] = ()
     """Entropy of the sampling distribution at each sampled token."""
     forced: int = 0
-    """How many of the first `response_ids` were given to the policy instead of sampled by it; these do not train."""
+    """How many of the first `response_ids` were given instead of sampled; these do not train."""
     versions: tuple[tuple[int, int], ...] = ()
-    """Which version of the weights sampled which of its tokens, as (version, tokens) in order, where several versions
-    sampled the attempt; empty = the attempt's one version, or not known."""
+    """Which policy versions sampled its tokens, as (version, number of tokens) in order, if several versions sampled
+    the rollout. Empty = the rollout's only version, or not known."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else its environment and measures say of the step, by name: columns of the table; JSON values."""
+    """Step info: further JSON values from the environment and scorers, by name; they become columns of the table."""
 
     @property
     def valid(self) -> bool | None:
@@ -151,7 +151,7 @@ class Step:
 
 
 def check_steps(steps: Iterable[Step]) -> None:
-    """Refuse steps whose fields do not go together; asked where they become a table."""
+    """Raise an error for steps with inconsistent fields. Called when steps become a table."""
     for step in steps:
         if step.index < 0:
             raise RecordError(f"step index is {step.index}; count steps from 0")
@@ -171,56 +171,56 @@ def check_steps(steps: Iterable[Step]) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trajectory:
-    """The record of one attempt at a task, whole or failed.
+    """The record of one rollout of a task, complete or failed.
 
-    Worked example: attempt 3 at a task, steps 0 and 1, scores {"success": 1.0}, stop "terminated".
+    Worked example: rollout 3 of a task, steps 0 and 1, scores {"success": 1.0}, stop "terminated".
     """
 
     id: str
     """Unique within a run."""
     task: Task
-    """The task that was attempted."""
+    """The task."""
     attempt: int
-    """Number of the attempt within the task's group."""
+    """Number of the rollout within the task's group."""
     steps: tuple[Step, ...]
     """The steps, in order."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Scores of the whole attempt by name."""
+    """Scores of the whole rollout, by name."""
     outcome: float | None = None
-    """The score that counts; None = the sum of the step rewards."""
+    """The final score; None = the sum of the step rewards."""
     stop: StopReason = StopReason.TERMINATED
-    """Why the attempt ended."""
+    """Why the rollout ended."""
     versions: tuple[int, ...] = ()
     """Policy versions that sampled it, oldest first."""
     origin: Origin = Origin.FRESH
-    """Where the attempt came from."""
+    """Where the rollout came from."""
     off_policy: bool = False
-    """Whether another policy sampled it than the one that learns: older weights, or a prompt with guidance in it."""
+    """Whether it was sampled off-policy: by older weights, or with a hint in the prompt."""
     parent: str | None = None
     """The trajectory it was branched, replayed or reflected from."""
     error: str | None = None
-    """What failed, where `stop` is error or timeout; or why a verifier gave no verdict."""
+    """What failed, if `stop` is error or timeout; or why a verifier gave no result."""
 
     def describe(self) -> str:
-        """Name the attempt in words, for messages."""
+        """Name the rollout in words, for messages."""
         return f"task {self.task.id!r}, attempt {self.attempt}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetAside:
-    """An attempt that was played to its end and takes part in nothing: no comparison, no training, no past attempts.
+    """A finished rollout that was dropped: it is not compared, does not train, and is not replayed.
 
-    Worked example: attempt 3 was cut off at the limit on steps: by "the admission without_truncated".
+    Worked example: rollout 3 was cut off at the limit on steps: by "the admission without_truncated".
     """
 
     trajectory: Trajectory
-    """The attempt."""
+    """The rollout."""
     by: str
-    """Who set it aside, and why where that does not say it."""
+    """Which part dropped it, and why if the part's name does not say it."""
 
 
 def list_valid(steps: Iterable[Step]) -> list[bool | None]:
-    """Whether each step was well formed and accepted, by what a record says of it: both, or only what they come to."""
+    """Whether each step was well formed and accepted; None = not known."""
     return [
         step.recorded_valid if step.well_formed is None or step.accepted is None else step.well_formed and step.accepted
         for step in steps
@@ -228,11 +228,11 @@ def list_valid(steps: Iterable[Step]) -> list[bool | None]:
 
 
 def has_survived(trajectory: Trajectory) -> bool:
-    """Whether an attempt took a step and ended without a fault."""
+    """Whether a rollout has steps and ended without an environment or engine error."""
     return trajectory.stop not in FAULTS and bool(trajectory.steps)
 
 
 def score_of(trajectory: Trajectory) -> float:
-    """What an attempt is judged by: whether it solved its task, where the environment says so, else what it earned."""
+    """The score of a rollout: whether it solved its task, if the environment says it; else its final score."""
     earned = sum(map(attrgetter("reward"), trajectory.steps)) if trajectory.outcome is None else trajectory.outcome
     return float(trajectory.scores.get("success", trajectory.scores.get("accuracy", earned)))

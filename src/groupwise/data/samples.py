@@ -1,11 +1,11 @@
-"""Samples, one training sequence each: a prompt and the sampled response; pairs of them, and an update's totals."""
+"""Samples (training sequences: a prompt and the sampled response), pairs of rollouts, and the totals of an update."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from groupwise.data.step_table import StepTable
 
 Values = float | Sequence[float]
-"""Of a sample: one number for all its sampled tokens, or one for each."""
+"""For one sample: one number for all its sampled tokens, or one per token."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """One training sequence with the credit of its sampled tokens.
+    """One training sequence with the advantages of its sampled tokens.
 
-    Worked example: step 1 of attempt 4, prompt (7, 8, 9), sampled (5, 2), credit 0.5:
+    Worked example: step 1 of rollout 4, prompt (7, 8, 9), sampled (5, 2), advantage 0.5:
 
         Sample(prompt_ids=(7, 8, 9), response_ids=(5, 2), advantage=0.5, logp_behaviour=(-0.1, -2.3),
                trajectory=4, step=1, group=0)
 
-    trains on two tokens: 5, predicted from 9, and 2, predicted from 5; both have advantage 0.5. A sample without
-    sampled tokens, or with `trains` off, trains on none: no layout holds it and no total counts it. With
-    `trained=(False, True)` it trains on token 2 alone: 5 is still read, and nothing else is made of it.
+    trains on two tokens with advantage 0.5: on 5, predicted from 9, and on 2, predicted from 5. A sample without
+    sampled tokens, or with `trains` off, is in no layout and no total. With `trained=(False, True)` it trains only on
+    token 2; token 5 is only read.
     """
 
     prompt_ids: tuple[int, ...]
-    """Token ids the engine was given; at least one: the last of them predicts the first sampled token."""
+    """Token ids the engine was given; at least one, because the last one predicts the first sampled token."""
     response_ids: tuple[int, ...]
     """Token ids the engine sampled; only these train."""
     advantage: float | tuple[float, ...]
-    """Advantage of the whole response, or of each sampled token."""
+    """Advantage of the whole response, or one per sampled token."""
     logp_behaviour: tuple[float, ...] = ()
     """Log-probability of each sampled token when it was sampled; empty = not recorded."""
     entropy: tuple[float, ...] = ()
@@ -52,17 +52,17 @@ class Sample:
     group: int
     """Number of its group within the update."""
     trains: bool = True
-    """Whether it trains; off = it only took part in comparisons."""
+    """Whether it trains; off = it was only used in comparisons."""
     trained: tuple[bool, ...] | None = None
-    """Which of the sampled tokens train, where not all do; None = all."""
+    """Which of the sampled tokens train; None = all."""
     off_policy: bool = False
-    """Whether another policy sampled it than the one that learns: its ratio is taken against `logp_behaviour`."""
+    """Whether it was sampled off-policy; then its ratio divides by `logp_behaviour`."""
     spans: tuple[int, ...] | None = None
-    """Span of the response that each sampled token belongs to, for losses that take ratios by span; None = not told."""
+    """Span of the response of each sampled token, for losses with one ratio per span; None = not known."""
     columns: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Named numbers for the loss, the same for all its tokens; those that the loss declares."""
+    """Numbers for the loss by name, the same for all its tokens; the loss declares the names."""
     channels: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict, hash=False)
-    """Further credit for the loss by name: of the whole response, or of each sampled token."""
+    """Further advantages for the loss by name: one for the whole response, or one per sampled token."""
 
     @property
     def name(self) -> str:
@@ -89,33 +89,12 @@ _ONE_PER_TOKEN = {
     "trained": "say of each token whether it trains, or leave it out",
     "spans": "say of each token to which span it belongs, or leave it out",
 }
-"""Fields with an entry for each sampled token, and what to do where they have another number."""
+"""Fields with one entry per sampled token, and the advice if their length is wrong."""
 _MAY_BE_EMPTY = ("logp_behaviour", "entropy")
 
 
-def check_samples(samples: Sequence[Sample]) -> None:
-    """Refuse samples whose fields do not go together."""
-    for sample in samples:
-        if not sample.prompt_ids:
-            raise RecordError(
-                f"{sample.name}: the prompt is empty, so that nothing predicts the first sampled token; "
-                "begin it with a token such as the tokenizer's beginning of sequence"
-            )
-        num = len(sample.response_ids)
-        for name, advice in _ONE_PER_TOKEN.items():
-            values = getattr(sample, name)
-            if isinstance(values, tuple) and len(values) != num and (values or name not in _MAY_BE_EMPTY):
-                raise RecordError(f"{sample.name}: {name} has {len(values)} entries for {num} sampled tokens; {advice}")
-        for name, credit in sample.channels.items():
-            if isinstance(credit, tuple) and len(credit) != num:
-                raise RecordError(
-                    f"{sample.name}: channel {name!r} has {len(credit)} entries for {num} sampled tokens; "
-                    f"{_ONE_PER_TOKEN['advantage']}"
-                )
-
-
 def find_training(samples: Sequence[Sample]) -> list[int]:
-    """Numbers of the samples of which a token trains."""
+    """Positions of the samples with a token that trains."""
     return [
         number
         for number, sample in enumerate(samples)
@@ -124,12 +103,12 @@ def find_training(samples: Sequence[Sample]) -> list[int]:
 
 
 def find_longest(samples: Sequence[Sample]) -> int:
-    """Tokens of the longest sample; 1 where there is none."""
+    """Tokens of the longest sample; 1 if there is none."""
     return max([len(sample.prompt_ids) + len(sample.response_ids) for sample in samples], default=1)
 
 
 def list_computed_responses(samples: Sequence[Sample]) -> list[tuple[int, ...]]:
-    """Each response up to its last token that trains: what comes after that is never computed."""
+    """Each response up to its last token that trains; later tokens are never computed."""
     return [
         sample.response_ids
         if sample.trained is None
@@ -139,14 +118,14 @@ def list_computed_responses(samples: Sequence[Sample]) -> list[tuple[int, ...]]:
 
 
 def keep_trained(samples: Sequence[Sample], values: Sequence[Values]) -> list[Values]:
-    """Of values for each sampled token, by sample, those of the tokens that train; a single value stays as it is."""
+    """Of the values per sampled token, those of the tokens that train; a single value per sample is kept."""
     return [
         value if sample.trained is None or not isinstance(value, Sequence) else tuple(compress(value, sample.trained))
         for sample, value in zip(samples, values, strict=True)
     ]
 
 
-# Totals: what an update holds, counted once over all its micro-batches, and what a loss divides by.
+# Totals: the counts of an update over all its micro-batches. Losses divide by them.
 #
 # Axis: N samples.
 
@@ -155,8 +134,8 @@ def keep_trained(samples: Sequence[Sample], values: Sequence[Values]) -> list[Va
 class Totals:
     """The denominators of one update, over all micro-batches and ranks.
 
-    Only what trains is counted: a sample, step, trajectory or group counts if at least one of its tokens trains. A
-    sample that is masked as a whole (a filter dropped it, or it pads the batch) leaves every denominator.
+    A sample, step, trajectory or group counts if at least one of its tokens trains. A fully masked sample (dropped by
+    a filter, or padding of the batch) is in no denominator.
 
     Worked example: two trajectories of one group. The first has steps of 2 and 4 tokens; the second has a step of 3
     tokens and one that a filter dropped. A sample may hold at most 8 tokens.
@@ -175,28 +154,27 @@ class Totals:
     samples: int
     """Samples (training sequences) with a token that trains."""
     steps: int
-    """Steps with a token that trains; a step that was cut into several samples counts once."""
+    """Steps with a token that trains; a step of several samples counts once."""
     trajectories: int
     """Trajectories with a token that trains."""
     groups: int
-    """Groups of attempts with a token that trains."""
+    """Groups of rollouts with a token that trains."""
     max_tokens: int
-    """The most tokens a sample may have: a setting, never the padded width, which changes from batch to batch."""
+    """The most tokens a sample may have. This is a setting, not the padded width, which differs between batches."""
     trajectory_tokens: tuple[int, ...] = ()
-    """Tokens that train of each trajectory, by its number in the update."""
+    """Tokens that train per trajectory, by its number in the update."""
     trajectory_steps: tuple[int, ...] = ()
-    """Steps with a token that trains of each trajectory, by its number in the update."""
+    """Steps with a token that trains per trajectory, by its number in the update."""
     pair_members: tuple[Pair, ...] = ()
-    """The pairs of trajectories that a loss holds against each other; both members of each have a token that trains."""
+    """The pairs of trajectories that a loss compares; both members of each have a token that trains."""
 
     @property
     def pairs(self) -> int:
-        """How many pairs there are."""
         return len(self.pair_members)
 
     @property
     def pair_weight(self) -> float:
-        """What the weights of all pairs sum to."""
+        """The sum of the weights of all pairs."""
         return math.fsum(pair.weight for pair in self.pair_members)
 
     @classmethod
@@ -210,19 +188,22 @@ class Totals:
         max_tokens: int,
         pairs: Sequence[Pair] = (),
     ) -> Totals:
-        """Count an update from one entry a sample (N); of pairs, those of which both members train."""
-        columns = {"tokens": tokens, "trajectory": trajectory, "step": step, "group": group}
-        # An empty list has no type of its own; numpy would make it one of floats.
-        columns = {
-            name: np.asarray(column, dtype=None if len(column) else np.int64) for name, column in columns.items()
-        }
+        """Count an update from columns with one entry per sample (N). Of the pairs, those with two trained members."""
+        columns: dict[str, IntArray] = {}
+        for name, column in (("tokens", tokens), ("trajectory", trajectory), ("step", step), ("group", group)):
+            columns[name] = to_integers(name, np.asarray(column))
         check_lengths(columns)
-        tokens_N, trajectory_N, step_N, group_N = (to_integers(name, column) for name, column in columns.items())
+        tokens_N, trajectory_N, step_N, group_N = columns.values()
         trains = tokens_N > 0
         num = int(trajectory_N.max()) + 1 if len(trajectory_N) else 0
         steps = Segments.of(pair_labels(trajectory_N[trains], step_N[trains]))
         tokens_of = np.bincount(trajectory_N, weights=tokens_N, minlength=num).astype(np.int64)
         steps_of = np.bincount(trajectory_N[trains][steps.first], minlength=num)
+        trained_pairs: tuple[Pair, ...] = ()
+        if pairs:  # a member is a step of a rollout, or with step None a whole rollout, of which one step must train
+            trajectories, members = trajectory_N[trains].tolist(), set[tuple[int, int | None]]()
+            members.update(zip(trajectories, step_N[trains].tolist(), strict=True), zip(trajectories, repeat(None)))
+            trained_pairs = tuple(pair for pair in pairs if members.issuperset(pair.members))
         return cls(
             tokens=int(tokens_N.sum()),
             samples=int(trains.sum()),
@@ -232,84 +213,89 @@ class Totals:
             max_tokens=max_tokens,
             trajectory_tokens=tuple(tokens_of.tolist()),
             trajectory_steps=tuple(steps_of.tolist()),
-            pair_members=_keep_trained(pairs, trajectory_N[trains].tolist(), step_N[trains].tolist()),
+            pair_members=trained_pairs,
         )
 
 
-def _keep_trained(pairs: Sequence[Pair], trajectories: list[int], steps: list[int]) -> tuple[Pair, ...]:
-    """The pairs of which both members train; of whole attempts, at least one step."""
-    if not pairs:
-        return ()
-    trained: set[tuple[int, int | None]] = {*zip(trajectories, steps, strict=True), *((n, None) for n in trajectories)}
-    return tuple(pair for pair in pairs if trained.issuperset(pair.members))
-
-
-# Pairs: which of two attempts at a task, or of two steps in one state, did better.
+# Pairs: which of two rollouts of a task, or of two steps in one state, did better.
 
 
 class Pair(NamedTuple):
-    """One attempt, or one step of it, that a loss holds against another of its group.
+    """Two rollouts of a group, or one step of each, that a loss compares.
 
-    A pairing numbers attempts as the step table does; in `Totals` they are numbered as the update's trajectories.
+    A pairing numbers rollouts as the step table does; in `Totals` they are numbered as the update's trajectories.
     """
 
     winner: int
-    """Number of the better attempt."""
+    """Number of the better rollout."""
     loser: int
-    """Number of the worse attempt."""
+    """Number of the worse rollout."""
     weight: float = 1.0
-    """How much the pair counts beside the others; losses divide by the sum of all weights."""
+    """Weight of the pair; losses divide by the sum of all weights."""
     gap: float = 0.0
-    """How much better the winner did, in units of what was compared."""
+    """How much better the winner is, in units of the number that was compared."""
     winner_step: int | None = None
-    """Index of the winner's step that is meant; None = the whole attempt."""
+    """Index of the winner's step; None = the whole rollout."""
     loser_step: int | None = None
-    """Index of the loser's step that is meant; None = the whole attempt."""
+    """Index of the loser's step; None = the whole rollout."""
 
     @property
     def members(self) -> tuple[tuple[int, int | None], tuple[int, int | None]]:
-        """Attempt and step of the winner, then of the loser."""
+        """Rollout and step of the winner, then of the loser."""
         return (self.winner, self.winner_step), (self.loser, self.loser_step)
 
 
 @runtime_checkable
 class PairReasons(Protocol):
-    """A pairing that can say why two are a pair; reports ask it, and tell the two returns where it cannot."""
+    """A pairing that can say why two are a pair. Reports use it; else they show the two returns."""
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
         """Why the two are a pair, with the numbers that were compared."""
 
 
 def compare_returns(table: StepTable, pair: Pair) -> str:
-    """The returns of the two attempts, in words."""
+    """The returns of the two rollouts, in words."""
     winner, loser = (table.episode_return[table.attempts.first[number]] for number in (pair.winner, pair.loser))
     return f"return {winner:.6g} against {loser:.6g}"
 
 
 def differ(value: float, other: float) -> bool:
-    """Whether two returns differ by more than rounding: rewards summed in another order miss by their last digit."""
+    """Whether two returns differ by more than rounding; sums in another order differ in the last digit."""
     return not math.isclose(value, other, rel_tol=1e-9, abs_tol=1e-9)
 
 
-# What a request to score text names: the prompt with the response to it, and whose weights score it.
+# A request to score text: a prompt with its response, and the weights that score it.
 
 PromptAndResponse = tuple[Sequence[int], Sequence[int]]
-"""Ids of a prompt, and of a response to it."""
+"""Ids of a prompt, and of its response."""
 PolicyRole = Literal["current", "reference"]
-"""Which weights are asked: those of now, which sampled the update's attempts, or those that the run started from."""
+"""Which weights score: the current ones, which sampled the update's rollouts, or those at the start of the run."""
 
 
 def count_totals(samples: Sequence[Sample], *, max_tokens: int, pairs: Sequence[Pair] = ()) -> Totals:
     """Check and count the samples of an update once, before any split into micro-batches."""
-    check_samples(samples)
+    tokens, trajectory, step, group = list[int](), list[int](), list[int](), list[int]()
+    for sample in samples:
+        if not sample.prompt_ids:
+            raise RecordError(
+                f"{sample.name}: the prompt is empty, so that nothing predicts the first sampled token; "
+                "begin it with a token such as the tokenizer's beginning of sequence"
+            )
+        num = len(sample.response_ids)
+        for name, advice in _ONE_PER_TOKEN.items():
+            values = getattr(sample, name)
+            if isinstance(values, tuple) and len(values) != num and (values or name not in _MAY_BE_EMPTY):
+                raise RecordError(f"{sample.name}: {name} has {len(values)} entries for {num} sampled tokens; {advice}")
+        for name, advantage in sample.channels.items():
+            if isinstance(advantage, tuple) and len(advantage) != num:
+                raise RecordError(
+                    f"{sample.name}: channel {name!r} has {len(advantage)} entries for {num} sampled tokens; "
+                    f"{_ONE_PER_TOKEN['advantage']}"
+                )
+        tokens.append(sample.trains * (num if sample.trained is None else sum(sample.trained)))
+        trajectory.append(sample.trajectory)
+        step.append(sample.step)
+        group.append(sample.group)
     return Totals.count(
-        tokens=[
-            sample.trains * (len(sample.response_ids) if sample.trained is None else sum(sample.trained))
-            for sample in samples
-        ],
-        trajectory=[sample.trajectory for sample in samples],
-        step=[sample.step for sample in samples],
-        group=[sample.group for sample in samples],
-        max_tokens=max_tokens,
-        pairs=pairs,
+        tokens=tokens, trajectory=trajectory, step=step, group=group, max_tokens=max_tokens, pairs=pairs
     )

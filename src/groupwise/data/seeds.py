@@ -1,4 +1,4 @@
-"""Seeds form one tree: run, update, task, attempt, step. Nothing draws from the clock."""
+"""Seeds form one tree: run, update, task, rollout, step. No seed comes from the clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def seed_of(*path: str | int) -> int:
-    """The seed at a path of the tree: 63 bits that depend on every name on the way and on nothing else.
+    """The seed at a path of the tree: 63 bits that depend only on the names of the path.
 
     >>> seed_of(0, "update", 3, "kitchen-1", 2) == seed_of(0, "update", 3, "kitchen-1", 2)
     True
@@ -23,7 +23,7 @@ def seeds_of(paths: Iterable[Sequence[str | int]]) -> list[int]:
     for path in paths:
         text = ""
         for name in path:
-            # Type and length go along, so that ("a", "b") and ("ab",), or 1 and "1", are different paths.
+            # With type and length, ("a", "b") and ("ab",), or 1 and "1", are different paths.
             text += f"{type(name).__name__}:{len(str(name))}:{name};"
         seeds.append(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1)
     return seeds

@@ -1,6 +1,6 @@
-"""Steps as the columns of a step table: from the trajectories that hold them, or from the rows written of them.
+"""Steps as the columns of a step table, from trajectories or from the rows of a journal.
 
-Both ways go through the table of step fields, so that credit computed again from a journal reads what it read before.
+Both use the table of step fields. So advantages computed again from a journal read the same columns.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ Columns = dict[str, list[Any]]
 
 
 def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | None = None) -> Columns:
-    """Lay trajectories out as the columns of a step table, one row a step.
+    """The columns of a step table, one row per step.
 
-    An attempt whose record was cut into several trajectories (same task, same attempt, indices that go on) is one
-    attempt. An attempt without steps has no row, and so leaves every statistic. Outcomes are given for all
-    trajectories or for none: a sum of rewards beside a score would be two scales. `accuracy` is the score of that name,
-    where all have it, and so are `well_formed` and `accepted`. With the `version` of the weights that are about to
-    learn, `age` says how many versions older the oldest weights are that sampled the attempt, where every attempt says
-    which versions these were: not every engine does.
+    Several trajectories can be one rollout: same task, same rollout number, indices that continue. A rollout without
+    steps has no row, so it is in no statistic. Final scores must be given for all trajectories or for none, because a
+    sum of rewards is on another scale. `accuracy`, `well_formed` and `accepted` become columns if all steps have them.
+    `version` is the policy version that is about to learn. With it, the column `age` is the staleness of each rollout's
+    oldest weights, if every trajectory has its versions (not every engine reports them).
     """
-    steps = [step for trajectory in trajectories for step in trajectory.steps]
-    owners = [trajectory for trajectory in trajectories for _ in trajectory.steps]
+    steps, owners = list[Step](), list[Trajectory]()
+    for trajectory in trajectories:
+        steps += trajectory.steps
+        owners += [trajectory] * len(trajectory.steps)
     check_steps(steps)
     columns: Columns = {}
     for field, lay_out in _FROM_TRAJECTORIES:
@@ -42,18 +43,21 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
     if any(map(attrgetter("off_policy"), trajectories)):
         columns["off_policy"] = [trajectory.off_policy for trajectory in owners]
     if version is not None and all(map(attrgetter("versions"), owners)):
-        ages = [version - min(trajectory.versions) for trajectory in trajectories if trajectory.steps]
-        if min(ages, default=0) < 0:
-            newer = next(trajectory for trajectory in trajectories if min(trajectory.versions, default=0) > version)
-            raise RecordError(
-                f"trajectory {newer.id!r} was sampled by version {min(newer.versions)}, but the weights that are "
-                f"about to learn are version {version}; hand in the version of the learner"
-            )
-        lengths = [len(trajectory.steps) for trajectory in trajectories if trajectory.steps]
-        columns["age"] = [age for age, length in zip(ages, lengths, strict=True) for _ in range(length)]
-    _add_facts(columns, [step.facts for step in steps])
-    without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
-    if len(without) < len(trajectories):
+        ages: list[int] = []
+        for trajectory in trajectories:
+            if trajectory.steps:
+                age = version - min(trajectory.versions)
+                if age < 0:
+                    raise RecordError(
+                        f"trajectory {trajectory.id!r} was sampled by version {min(trajectory.versions)}, but the "
+                        f"weights that are about to learn are version {version}; hand in the version of the learner"
+                    )
+                ages += [age] * len(trajectory.steps)
+        columns["age"] = ages
+    _add_facts(columns, list(map(attrgetter("facts"), steps)))
+    outcomes = list(map(attrgetter("outcome"), trajectories))
+    if any(map(is_not, outcomes, repeat(None))):
+        without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
         if without:
             raise RecordError(
                 f"trajectory {without[0]!r} has no outcome while others have one; set it on all or on none"
@@ -63,9 +67,9 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
 
 
 def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = None) -> Columns:
-    """Lay rows of a journal out as the columns that their trajectories gave.
+    """The columns of the rows of a journal, the same as those of their trajectories.
 
-    `version` is that of the weights that learnt. States are their canonical texts, since lists have come of tuples.
+    `version` is the policy version that learned. States become canonical text, because JSON turned tuples into lists.
     """
     columns: Columns = {}
     for field in _FROM_ROWS:
@@ -89,12 +93,12 @@ def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = Non
 
 
 def _add_column(columns: Columns, field: StepField, values: list[Any]) -> None:
-    """Give the table the column of a field, where it gets one."""
+    """Add the column of a field, if there is one."""
     assert field.column is not None, "only columns are laid out"
     presence = field.column.presence
     if presence is Presence.WHERE_ALL:
         is_there = None not in values
-    # Rows of before a field was written say nothing of it, and a column that is checked takes no None.
+    # Rows from before a field existed have no value for it, and a checked column accepts no None.
     elif presence is Presence.ALWAYS and (field.column.check is Check.ANYTHING or not values):
         is_there = True
     else:
@@ -104,17 +108,16 @@ def _add_column(columns: Columns, field: StepField, values: list[Any]) -> None:
 
 
 def _add_valid(columns: Columns, verdicts: list[bool | None]) -> None:
-    """Where some step does not say apart whether it was well formed and accepted: what all say for both together.
+    """Add the column `valid` if `well_formed` or `accepted` is missing and every step has a result for both together.
 
-    A step that does not say makes its column unknown: a default would be an invented verdict. Where both columns are
-    there, a table makes this one of them by itself.
+    No default is used for a step without a result. If both columns exist, the table computes `valid` from them.
     """
     if not ("well_formed" in columns and "accepted" in columns) and None not in verdicts:
         columns["valid"] = verdicts
 
 
 def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
-    """A column for everything that was found out about some step; None where another does not have it."""
+    """One column per name of step info; None for steps without it."""
     if any(facts):
         names = dict.fromkeys(name for known in facts for name in known)
         if not RESERVED_NAMES.isdisjoint(names):
@@ -126,7 +129,7 @@ def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _compute_ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
-    """How many versions older the oldest weights are that sampled each row's attempt."""
+    """The staleness of the oldest weights that sampled each row's rollout."""
     oldest: dict[tuple[Any, Any], int] = {}
     for row in rows:
         attempt, oldest_of_row = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
@@ -146,13 +149,13 @@ _FROM_TRAJECTORIES: list[tuple[StepField, Callable[[Sequence[Trajectory], Sequen
 ]
 
 
-# Trajectories as rows, one a step, and the steps of rows again: the table of step fields, written out both ways.
+# Trajectories as rows, one per step, and rows as steps again; both are made from the table of step fields.
 
 Spans = tuple[tuple[int, int], ...]
 
 
 def _order_fields(step_fields: Sequence[StepField]) -> list[StepField]:
-    """Put the fields that attempts say into the order of journals: first what every row has, then what some have."""
+    """The order of fields in journals: first those that every row has, then the others."""
     ordered = sorted(step_fields, key=lambda field: field.absent is not KEPT)
     for field in [field for field in ordered if field.follows]:
         ordered.remove(field)
@@ -162,7 +165,7 @@ def _order_fields(step_fields: Sequence[StepField]) -> list[StepField]:
 
 
 def _make_row_writer() -> Callable[[Trajectory], list[dict[str, Any]]]:
-    """Make the function that writes rows: a dict of what every row has, then a line or two for each further field."""
+    """Make the function that writes rows: a dict of the fields that every row has, then two lines per further field."""
     known: dict[str, Any] = {}
     always, more = "", ""
     for field in _order_fields([field for field in STEP_FIELDS if field.is_recorded]):
@@ -177,7 +180,7 @@ def _make_row_writer() -> Callable[[Trajectory], list[dict[str, Any]]]:
 
 
 def _make_step_reader() -> Callable[[Mapping[str, Any], Spans], Step]:
-    """Make the function that reads a step: a call of `Step`; of fields that fill the same one, the last there is."""
+    """Make the function that reads a step: a call of `Step`. If several fields of a row fill one, the last wins."""
     known: dict[str, Any] = {"Step": Step}
     values: dict[str, str] = {}
     entries = {entry.name: entry for entry in fields(Step)}
@@ -197,11 +200,11 @@ def _make_step_reader() -> Callable[[Mapping[str, Any], Spans], Step]:
 
 
 make_rows = _make_row_writer()
-"""The rows of one attempt, one a step.
+"""The rows of one rollout, one per step.
 
-They hold what credit reads, with the tokens; the task's payload, the scores by name but for `accuracy`, the parent and
-the error stay with the trajectory. An attempt without steps has no rows.
+They have the tokens and all fields that advantages are computed from. The task's payload, the scores except `accuracy`,
+the parent and the error stay with the trajectory. A rollout without steps has no rows.
 """
 
 read_step = _make_step_reader()
-"""The step of a row, and of its spans of versions, as it was sampled: with the reward that it had by itself."""
+"""The step of a row and of its version spans, as it was sampled: with the reward before group reward shaping."""

@@ -1,8 +1,8 @@
-"""The fields of a recorded step: one table, from which everything else that spells them derives.
+"""The fields of a recorded step, as one table.
 
-Rows of files and journals, the types of Parquet columns, what a past attempt is read back from, the columns of the step
-table, credit computed again, the page of the format: all of them go through `STEP_FIELDS`. A further field is an entry
-here and, where a step holds it, a field of `Step`; docs/howto/extending/step_fields.md goes through it.
+Everything that handles fields uses `STEP_FIELDS`: rows of files and journals, types of Parquet columns, replayed
+rollouts, the step table, the page of the format. To add a field, add an entry here and, if steps hold it, a field of
+`Step`; see docs/howto/extending/step_fields.md.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from groupwise.data import field_kinds as kinds
 from groupwise.data.field_kinds import KEPT, Check, Owner, Presence, StepField, TableColumn
 from groupwise.data.records import Origin, Step
 
-# Which weights sampled a step, where several sampled its attempt.
+# The policy versions of a step, if several sampled its rollout.
 
 
 def find_one_version(step: Step) -> int | None:
-    """The one version that sampled the step, where that is known."""
+    """The version that sampled the step, if it is known and only one did."""
     known = {version for version, _ in step.versions}
     return known.pop() if len(known) == 1 else None
 
 
 def list_token_versions(step: Step) -> tuple[int, ...] | None:
-    """The version of each token, where several sampled the step."""
+    """The version of each token, if several sampled the step."""
     if len({version for version, _ in step.versions}) < 2:
         return None
     return tuple(version for version, tokens in step.versions for _ in range(tokens))
@@ -38,7 +38,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="task",
         kind=kinds.ID,
         owner=Owner.ROLLOUT,
-        meaning="the task that was attempted",
+        meaning="id of the task",
         trajectory="task.id",
         absent=KEPT,
         required=True,
@@ -48,15 +48,15 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="group",
         kind=kinds.ID,
         owner=Owner.READER,
-        meaning="which attempts were compared together, where that is not all attempts at the task: the same task at "
-        "another update, say. Where given, it takes the task's place as the scope of every comparison",
+        meaning="which rollouts were compared with each other, if not all rollouts of the task: for example, those of "
+        "one update. If given, it replaces the task as the scope of every comparison",
         uniform=True,
     ),
     StepField(
         name="attempt",
         kind=kinds.ID,
         owner=Owner.ROLLOUT,
-        meaning="the attempt, within its task (or group)",
+        meaning="the rollout, within its task (or group)",
         trajectory="attempt",
         absent=KEPT,
         required=True,
@@ -66,7 +66,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="index",
         kind=kinds.COUNT,
         owner=Owner.ROLLOUT,
-        meaning="position of the step in its attempt",
+        meaning="position of the step in its rollout",
         step="index",
         absent=KEPT,
         required=True,
@@ -83,8 +83,8 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="state",
         kind=kinds.STATE,
         owner=Owner.ENVIRONMENT,
-        meaning="what makes two steps comparable. A list or object counts as its canonical JSON text (keys sorted, no "
-        "white space); `null` or absent = not comparable",
+        meaning="the state key: steps with equal keys are comparable. A list or object counts as its canonical JSON "
+        "text (keys sorted, no white space); `null` or absent = not comparable",
         step="state_key",
         absent=KEPT,
         column=_ALWAYS,
@@ -109,7 +109,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="reward",
         kind=kinds.NUMBER,
         owner=Owner.ENVIRONMENT,
-        meaning="reward of this step alone",
+        meaning="reward of this step",
         step="reward",
         made="step.reward + step.shaped",
         absent=KEPT,
@@ -120,9 +120,8 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="reward_alone",
         kind=kinds.NUMBER,
         owner=Owner.ENVIRONMENT,
-        meaning="the reward before comparing the attempts of its group added to it (a ranking reward, say), where that "
-        "differs",
-        step="reward",  # in this order: read back, a step has the reward that it had by itself
+        meaning="the reward before group reward shaping (such as a ranking reward), if it differs",
+        step="reward",  # listed after `reward`, so that a step is read back with its reward before shaping
         made="step.reward if step.shaped else None",
         follows="stop",
         column=TableColumn(made_by="from_trajectories makes it where a shaper added something"),
@@ -131,7 +130,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="well_formed",
         kind=kinds.FLAG,
         owner=Owner.ROLLOUT,
-        meaning="whether the response had the form that was asked for, whatever the environment made of it",
+        meaning="whether the response had the required format",
         step="well_formed",
         unknown=None,
         uniform=True,
@@ -141,7 +140,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="accepted",
         kind=kinds.FLAG,
         owner=Owner.ENVIRONMENT,
-        meaning="whether the environment accepted the action, whatever the form of the response",
+        meaning="whether the environment accepted the action, in whatever format the response was",
         step="accepted",
         unknown=None,
         uniform=True,
@@ -151,9 +150,9 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="valid",
         kind=kinds.FLAG,
         owner=Owner.READER,
-        meaning="both of these together, in recordings that do not tell them apart. Where both are there it follows "
-        "from them and is left out; where it stands alone, it does not say which of the two a step lacked, and the "
-        "penalty on malformed responses (`invalid_penalty` of GiGPO and HGPO) is refused by name",
+        meaning="both of these together, for recordings that do not separate them. Leave it out if both are given. "
+        "If only this one is given, the penalty on malformed responses (`invalid_penalty` of GiGPO and HGPO) fails "
+        "with an error, because the column does not say which of the two a step lacked",
         step="recorded_valid",
         made="step.recorded_valid if step.well_formed is None or step.accepted is None else None",
         uniform=True,
@@ -168,7 +167,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="cut",
         kind=kinds.FLAG,
         owner=Owner.POLICY,
-        meaning="whether the response was cut off at its most tokens",
+        meaning="whether the response was cut off at the token limit",
         step="cut",
         absent=KEPT,
         uniform=True,
@@ -178,7 +177,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="outcome",
         kind=kinds.NUMBER,
         owner=Owner.ENVIRONMENT,
-        meaning="score of the whole attempt, the same on all its rows; absent = the sum of its rewards",
+        meaning="final score of the rollout, the same on all its rows; absent = the sum of its rewards",
         trajectory="outcome",
         uniform=True,
         column=TableColumn(
@@ -192,7 +191,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="stop",
         kind=kinds.STOP,
         owner=Owner.ENVIRONMENT,
-        meaning="why the attempt ended, on its last row",
+        meaning="why the rollout ended, on its last row",
         made="trajectory.stop if step is trajectory.steps[-1] else None",
         column=TableColumn(presence=Presence.ALWAYS, made_by="from_trajectories makes it of `Trajectory.stop`"),
     ),
@@ -216,14 +215,14 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="next_state",
         kind=kinds.STATE,
         owner=Owner.READER,
-        meaning="the state that the step led to, where it is not the next row's",
+        meaning="the state after the step, if it is not that of the next row",
         column=TableColumn(),
     ),
     StepField(
         name="accuracy",
         kind=kinds.NUMBER,
         owner=Owner.ENVIRONMENT,
-        meaning="share of correct answers, where it is not the outcome",
+        meaning="fraction of correct answers, if it is not the final score",
         made="trajectory.scores.get('accuracy')",
         uniform=True,
         follows="outcome",
@@ -237,7 +236,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="tokens",
         kind=kinds.COUNT,
         owner=Owner.READER,
-        meaning="number of sampled tokens, where the ids are not stored",
+        meaning="number of sampled tokens, if the ids are not stored",
         uniform=True,
         column=TableColumn(
             presence=_HANDED_IN, check=Check.SUM, made_by="from_trajectories counts the recorded response_ids"
@@ -256,7 +255,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="unguided_prompt_ids",
         kind=kinds.INTEGERS,
         owner=Owner.ROLLOUT,
-        meaning="the same without the guidance that they held; absent = they held none",
+        meaning="the same without the hint; absent = the prompt had no hint",
         step="unguided_prompt_ids",
         absent=(),
         bulk=True,
@@ -267,7 +266,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         owner=Owner.POLICY,
         meaning="token ids that the engine sampled; an empty list counts as 0 tokens",
         step="response_ids",
-        # Also where it is empty: a step without tokens among others with them has sampled 0, not an unknown number.
+        # Written even if empty: then the step sampled 0 tokens, not an unknown number.
         absent=KEPT,
         uniform=True,
     ),
@@ -310,7 +309,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="versions",
         kind=kinds.INTEGERS,
         owner=Owner.POLICY,
-        meaning="policy version that sampled each token, one per response id, where several sampled the step; then "
+        meaning="policy version that sampled each token, one per response id, if several sampled the step; then "
         "`version` is absent",
         made="None if len(trajectory.versions) == 1 else list_token_versions(step)",
         one_per_token=True,
@@ -320,7 +319,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="origin",
         kind=kinds.ORIGIN,
         owner=Owner.ROLLOUT,
-        meaning="where the attempt came from; absent = fresh",
+        meaning="where the rollout came from; absent = fresh",
         trajectory="origin",
         absent=Origin.FRESH.value,
         follows="extra",
@@ -329,8 +328,8 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="extra",
         kind=kinds.OBJECT,
         owner=Owner.MEASURE,
-        meaning="further columns by name, for `Column(name)`: the facts of a step, from its environment and from "
-        "measures, and columns of your own",
+        meaning="further columns by name, for `Column(name)`: step info from the environment and from scorers, and "
+        "columns of your own",
         step="facts",
         made="dict(step.facts) if step.facts else None",
     ),
@@ -338,7 +337,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="age",
         kind=kinds.COUNT,
         owner=Owner.READER,
-        meaning="versions of the weights since those that sampled the attempt",
+        meaning="staleness: policy versions since the one that sampled the rollout",
         in_rows=False,
         column=TableColumn(
             presence=_HANDED_IN,
@@ -351,7 +350,7 @@ STEP_FIELDS: tuple[StepField, ...] = (
         name="off_policy",
         kind=kinds.FLAG,
         owner=Owner.READER,
-        meaning="whether another policy sampled the attempt than the one that learns",
+        meaning="whether the rollout was sampled off-policy, not by the policy that learns",
         in_rows=False,
         column=TableColumn(
             presence=_HANDED_IN,
@@ -369,23 +368,23 @@ STEP_FIELDS: tuple[StepField, ...] = (
         column=TableColumn(presence=_HANDED_IN, check=Check.FLAG, of_whole_step=True),
     ),
 )
-"""Every field, in the order in which files write them."""
+"""Every field, in the order of files."""
 
 COLUMNS = {field.name: field.column for field in STEP_FIELDS if field.column is not None}
-"""The columns that the step table knows, by name; any other is kept as it is."""
+"""The columns that the step table checks, by name; all others are kept as they are."""
 
 FIRST_OBSERVATION = "first_observation"
-"""Column with a digest of the observation, on steps of index 0: attempts at one task begin alike."""
+"""Column with a digest of the observation on steps of index 0, to check that rollouts of one task begin alike."""
 
 RESERVED_NAMES = frozenset(
     (*(field.name for field in STEP_FIELDS), FIRST_OBSERVATION, "episode_return", "cls")  # the last is no keyword
 )
-"""Names that a row or the step table means something of its own by: no fact of a step, no column in `extra` and no
-column of a stateful part may have one of them."""
+"""Names that rows or the step table use themselves. Step info, columns in `extra` and columns of stateful parts must
+have other names."""
 
 
 def describe_column_source(name: str) -> str:
-    """Where a column comes from that a table lacks, for messages; empty = nobody makes it."""
+    """How a missing column is made, for messages; empty = no code makes it."""
     field = next((field for field in STEP_FIELDS if field.name == name), None)
     if field is None or field.column is None:
         return ""
@@ -393,16 +392,16 @@ def describe_column_source(name: str) -> str:
     return field.column.made_by or (f"from_trajectories makes it of `Step.{field.step}`{every}" if field.step else "")
 
 
-# Functions written out from the table of step fields, as `dataclasses` writes its own.
+# Functions generated from the table of step fields, as `dataclasses` generates its methods.
 #
-# Every step passes through them. A loop over the table takes half as long again as the code that one would write by
-# hand; so that code is written from the table, once, when a module is imported.
+# They run for every step. A loop over the table takes 1.5 times as long as hand-written code, so such code is generated
+# once, at import.
 
 
 def compile_function(arguments: str, body: str, known: Mapping[str, Any] | None = None) -> Callable[..., Any]:
-    """The function of some arguments with this body, which may use the names that are known.
+    """Compile a function from its arguments and body; the body may use the names in `known`.
 
-    Nothing of the text may come from anywhere but the source of groupwise.
+    The text must come from the source of groupwise only.
 
     >>> compile_function("row", "return 'cut' in row")({"cut": True})
     True

@@ -1,6 +1,6 @@
-"""The step table: many recorded steps as columns, in an order of their own.
+"""The step table: many recorded steps as sorted columns.
 
-Axes: N rows as handed in, S steps (rows of one step that differ only by segment are one step), A attempts, M tasks.
+Axes: N input rows, S steps (rows that differ only by segment are one step), A rollouts, M tasks.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _OF_WHOLE_STEP = tuple(name for name, column in COLUMNS.items() if column.of_who
 
 @dataclass(frozen=True, eq=False)
 class StepTable:
-    """The columns of many steps, sorted by task, attempt and index, whatever order they came in.
+    """The columns of many steps, sorted by task, rollout and index.
 
-    A step is identified by the ids of its task and attempt and by its index, never by its position. Every part works
-    on the sorted steps, so the steps of an attempt lie together in time, and the order in which rows were handed in
-    cannot change a single bit of what is computed. `Credit` hands its numbers back in the order of the rows.
+    A step is identified by the ids of its task and rollout and by its index, never by its position. Every part works
+    on the sorted steps: the steps of a rollout lie together, in time order, and the order of the input rows changes no
+    bit of a result. `Credit` returns its numbers in the order of the input rows.
 
-    Worked example: two attempts at one task, rows shuffled.
+    Worked example: two rollouts of one task, rows shuffled.
 
     >>> table = StepTable.from_columns(
     ...     task=["t", "t", "t"], attempt=[1, 0, 1], index=[1, 0, 0], state=["b", "a", "a"], reward=[1.0, 0.0, 0.0]
@@ -58,9 +58,9 @@ class StepTable:
     task: IntArray
     """Task of each step (S), a code into `task_ids`."""
     attempt: IntArray
-    """Attempt of each step (S), numbered over all tasks."""
+    """Rollout of each step (S), numbered over all tasks."""
     index: IntArray
-    """Index of each step within its attempt (S)."""
+    """Index of each step within its rollout (S)."""
     state: IntArray
     """State of each step (S), a code into `state_keys`; -1 = not comparable."""
     reward: FloatArray
@@ -68,15 +68,15 @@ class StepTable:
     task_ids: Sequence[str] | Sequence[int]
     """Ids of the tasks (M)."""
     attempt_ids: Sequence[str] | Sequence[int]
-    """Id of each attempt within its task (A)."""
+    """Id of each rollout within its task (A)."""
     state_keys: Sequence[Hashable]
     """The distinct states."""
     extra: Mapping[str, npt.NDArray[Any]]
-    """Further named columns (S): outcome, well_formed, accepted, action, cut, stop, age, tokens, ..., or your own."""
+    """Further columns by name (S): outcome, well_formed, accepted, action, cut, stop, age, tokens, ..., or your own."""
     step_of_row: IntArray
-    """The step that each row handed in belongs to (N)."""
+    """The step of each input row (N)."""
     filters: Sequence[Callable[[StepTable], BoolArray]] = ()
-    """What says which steps may train, beside the column `trains`; asked once, and only where a part wants to know."""
+    """Functions that say which steps may train, beside the column `trains`. Called once, when a part needs them."""
     _asked: dict[Any, npt.NDArray[Any]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -94,52 +94,87 @@ class StepTable:
 
         Args:
             task: id of the task (text or integers); tasks are never compared with each other.
-            attempt: id of the attempt, within its task.
-            index: position of the step in its attempt, from 0.
+            attempt: id of the rollout, within its task.
+            index: position of the step in its rollout, from 0.
             reward: reward of the step, finite.
-            state: anything hashable; None where the step must not be compared by state.
-            **extra: further columns. `outcome` (the attempt's score, the same on all its rows), `well_formed` (had the
-                response the form asked for), `accepted` (did the environment accept the action), `valid` (both),
-                `tokens` (sampled tokens), `segment` (rows of one step cut into several training sequences: rewards and
-                tokens are summed, the step counts once), `cut` (was the response cut off), `stop` (why the attempt
-                ended, on its last step), `age` (versions since the weights that sampled it), `off_policy` (did another
-                policy sample it than the one that learns), `trains` (may it train; whitening counts only what does),
+            state: the state key, anything hashable; None = the step is not compared by state.
+            **extra: further columns. `outcome` (the rollout's final score, the same on all its rows), `well_formed`
+                (the response has the required format), `accepted` (the environment accepted the action), `valid`
+                (both), `tokens` (sampled tokens), `segment` (rows of one step that was cut into several training
+                sequences: rewards and tokens are summed, the step counts once), `cut` (the response was cut off),
+                `stop` (why the rollout ended, on its last step), `age` (staleness in policy versions), `off_policy`
+                (not sampled by the policy that learns), `trains` (the step may train; whitening counts only these),
                 `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
         """
-        columns = _keep_given(task=task, attempt=attempt, index=index, reward=reward, state=state, **extra)
+        columns = dict[str, Column]()
+        given = {"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra}
+        for name, column in given.items():
+            if column is not None:
+                columns[name] = check.to_column(name, column)
+        if "state" not in columns and "states" in columns:
+            raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")
+        for name in REQUIRED:
+            if name not in columns:
+                raise RecordError(
+                    f"column {name!r} is missing; a table needs {', '.join(REQUIRED)}, and found "
+                    f"{', '.join(columns) or 'nothing'}"
+                )
         check.check_lengths(columns)
         task_code, task_ids = check.code_ids("task", columns["task"])
         attempt_code, attempt_names = check.code_ids("attempt", columns["attempt"])
         step_index = check.to_integers("index", columns["index"])
         rewards = check.to_numbers("reward", columns["reward"], largest=check.LARGEST_REWARD)
         rows = _identify(task_code, attempt_code, step_index, columns)
-        begins = _begins(task_code[rows.first], attempt_code[rows.first])
+        first_task, first_attempt = task_code[rows.first], attempt_code[rows.first]
+        begins = np.ones(len(rows.first), dtype=np.bool_)
+        begins[1:] = (first_task[1:] != first_task[:-1]) | (first_attempt[1:] != first_attempt[:-1])
         state_code, state_keys = np.full(len(rows.first), NOT_COMPARABLE, dtype=np.int64), list[Hashable]()
         if "state" in columns:
             state_code, state_keys = check.code_keys("state", _take(columns["state"], rows.first))
+        extra_columns = dict[str, npt.NDArray[Any]]()
+        for name, column in columns.items():
+            if name not in OWN_FIELDS:
+                extra_columns[name] = _read_extra_column(name, column, rows)
+        if "well_formed" in extra_columns and "accepted" in extra_columns:
+            valid = extra_columns["well_formed"] & extra_columns["accepted"]
+            if "valid" in extra_columns and not np.array_equal(valid, extra_columns["valid"]):
+                row = int(rows.first[np.flatnonzero(valid != extra_columns["valid"])[0]])
+                raise RecordError(
+                    f"column 'valid', row {row}: it is not what 'well_formed' and 'accepted' say together; leave it "
+                    "out, since it follows from the two",
+                    row=row,
+                )
+            extra_columns["valid"] = valid
         table = cls(
-            task=task_code[rows.first],
+            task=first_task,
             attempt=np.cumsum(begins) - 1,
             index=step_index[rows.first],
             state=state_code,
             reward=rows.total(rewards),
             task_ids=task_ids,
-            attempt_ids=[attempt_names[code] for code in attempt_code[rows.first[begins]]],
+            attempt_ids=[attempt_names[code] for code in first_attempt[begins]],
             state_keys=state_keys,
-            extra=_extra_columns(columns, rows),
+            extra=extra_columns,
             step_of_row=rows.step,
         )
-        table._check_outcome()
+        if "outcome" in extra_columns:
+            constant = table.attempts.is_constant(extra_columns["outcome"])
+            if not constant.all():
+                step = int(table.attempts.first[np.flatnonzero(~constant)[0]])
+                raise RecordError(
+                    f"{table.describe_step(step)}: the attempt's rows carry different outcomes; "
+                    "an outcome belongs to the attempt: put per-step amounts into `reward`"
+                )
         return table
 
     @classmethod
     def from_trajectories(cls, trajectories: Sequence[Trajectory], *, version: int | None = None) -> StepTable:
-        """Build a table from trajectories: one row a step, in the order of the trajectories and of their steps.
+        """Build a table with one row per step, in the order of the trajectories and of their steps.
 
         Args:
-            trajectories: what was recorded.
-            version: version of the weights that are about to learn, for the column `age`, which there is where
-                every trajectory has `versions`; None = no such column.
+            trajectories: the recorded rollouts.
+            version: the policy version that is about to learn. With it, the table has the column `age` if every
+                trajectory has `versions`.
         """
         return cls.from_columns(**lay_out_trajectories(trajectories, version=version))
 
@@ -148,34 +183,32 @@ class StepTable:
 
     @cached_property
     def tasks(self) -> Segments:
-        """The steps of each task."""
         return Segments.of(self.task)
 
     @cached_property
     def attempts(self) -> Segments:
-        """The steps of each attempt."""
         return Segments.of(self.attempt)
 
     @cached_property
     def episode_return(self) -> FloatArray:
-        """Each step's episode return (S): the attempt's `outcome` where given, else the sum of its rewards."""
+        """The return of each step's rollout (S): the column `outcome` if given, else the sum of its rewards."""
         if "outcome" in self.extra:
             return np.asarray(self.extra["outcome"], dtype=np.float64)
         return self.attempts.spread(self.attempts.sum(self.reward))
 
     @cached_property
     def off_policy(self) -> BoolArray:
-        """Whether each step was sampled by another policy than the one that learns (S)."""
+        """Whether each step was sampled off-policy (S)."""
         return np.asarray(self.extra.get("off_policy", np.zeros(len(self))), dtype=np.bool_)
 
     @cached_property
     def tokens(self) -> FloatArray:
-        """Sampled tokens of each step (S); a table without the column counts each step once."""
+        """Sampled tokens of each step (S); 1 per step if the table lacks the column."""
         return np.asarray(self.extra.get("tokens", np.ones(len(self))), dtype=np.float64)
 
     @cached_property
     def trains(self) -> BoolArray:
-        """Whether each step may train (S): what the column `trains` says, and every filter."""
+        """Whether each step may train (S), by the column `trains` and by every filter."""
         kept = np.asarray(self.extra.get("trains", np.ones(len(self), dtype=np.bool_)), dtype=np.bool_)
         bare = replace(self, filters=()) if self.filters else self
         for admits in self.filters:
@@ -184,16 +217,16 @@ class StepTable:
 
     @cached_property
     def trained_tokens(self) -> FloatArray:
-        """Sampled tokens of each step that may train (S); 0 for the steps that may not."""
+        """Sampled tokens of each step (S); 0 for steps that may not train."""
         return np.where(self.trains, self.tokens, 0.0)
 
     def with_filters(self, filters: Sequence[Callable[[StepTable], BoolArray]]) -> StepTable:
-        """The same table, which knows by these filters which of its steps may train."""
+        """The same table, with filters that say which of its steps may train."""
         return replace(self, filters=filters) if filters else self
 
     def with_task_columns(self, columns: Mapping[str, Mapping[Any, Remembered]]) -> StepTable:
-        """The same table with further columns, given by the column's name and task id: a number for each task, or a
-        row of numbers by the index of a step.
+        """The same table with further columns, given by column name and task id: one number per task, or a list with
+        one number per step index.
         """
         if not columns:
             return self
@@ -205,10 +238,10 @@ class StepTable:
                     f"task {check.quote_value(unknown)} has no number in the column {name!r}; give it one"
                 )
             added[name] = spread_remembered([by_task[task] for task in self.task_ids], self.task, self.index)
-        return replace(self, extra={**self.extra, **added}, _asked={})  # what was asked before knew fewer columns
+        return replace(self, extra={**self.extra, **added}, _asked={})  # earlier answers did not know these columns
 
     def ask_once(self, part: Callable[[StepTable], _Answer]) -> _Answer:
-        """What a grouper or a signal says of this table; parts that compare equal are asked once."""
+        """The result of a grouper or a signal for this table. Parts that compare equal are called once."""
         if part not in self._asked:
             answer = part(self)
             answer.flags.writeable = False  # several parts will read it
@@ -216,7 +249,7 @@ class StepTable:
         return cast(_Answer, self._asked[part])
 
     def has_step_before(self, steps: int) -> BoolArray:
-        """Whether the step `steps` earlier in the same attempt is in the table, with none missing in between (S)."""
+        """Whether the table has the step `steps` earlier in the same rollout, and all between (S)."""
         is_there = np.zeros(len(self), dtype=np.bool_)
         if 0 <= steps < len(self):
             same = self.attempt[steps:] == self.attempt[: len(self) - steps]
@@ -224,7 +257,7 @@ class StepTable:
         return is_there
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """A named extra column (S), or an error that lists the columns there are."""
+        """A further column (S), or an error that lists the existing ones."""
         if name not in self.extra:
             source = f"{made_by}, or " if (made_by := describe_column_source(name)) else ""
             raise RecordError(
@@ -234,7 +267,7 @@ class StepTable:
         return self.extra[name]
 
     def codes(self, name: str) -> IntArray:
-        """A named extra column as codes (S), equal where its entries are equal; None becomes -1."""
+        """A further column as codes (S): equal entries get equal codes, None becomes -1."""
         return check.code_keys(name, self.column(name))[0]
 
     def describe_step(self, step: int) -> str:
@@ -242,53 +275,35 @@ class StepTable:
         task, attempt = self.task_ids[self.task[step]], self.attempt_ids[self.attempt[step]]
         return f"task {check.quote_value(task)}, attempt {check.quote_value(attempt)}, index {self.index[step]}"
 
-    def _check_outcome(self) -> None:
-        if "outcome" not in self.extra:
-            return
-        constant = self.attempts.is_constant(self.extra["outcome"])
-        if not constant.all():
-            step = int(self.attempts.first[np.flatnonzero(~constant)[0]])
-            raise RecordError(
-                f"{self.describe_step(step)}: the attempt's rows carry different outcomes; "
-                "an outcome belongs to the attempt: put per-step amounts into `reward`"
-            )
-
 
 @dataclass(frozen=True, eq=False)
 class _RowsOfSteps:
-    """How rows make up steps: the order of identity (N), each row's step (N), and each step's first row (S)."""
+    """Which rows make up each step: the sorted order of rows (N), each row's step (N), each step's first row (S)."""
 
     order: IntArray
     step: IntArray
     first: IntArray
 
     def total(self, values: FloatArray) -> FloatArray:
-        """Sum over the rows of each step (S), in the order of identity: shuffled rows give the same bits."""
+        """Sum over the rows of each step (S), in sorted order, so that shuffled rows give bit-exact sums."""
         if len(self.first) == len(self.step):
             return values[self.first]
         return count_weighted(self.step[self.order], values[self.order], len(self.first))
 
 
-def _keep_given(**columns: Column | None) -> dict[str, Column]:
-    """Leave out the columns that are None; an error where one is missing that every table needs."""
-    present = {name: check.to_column(name, column) for name, column in columns.items() if column is not None}
-    if "state" not in present and "states" in present:
-        raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")
-    for name in REQUIRED:
-        if name not in present:
-            raise RecordError(
-                f"column {name!r} is missing; a table needs {', '.join(REQUIRED)}, and found "
-                f"{', '.join(present) or 'nothing'}"
-            )
-    return present
-
-
 def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mapping[str, Column]) -> _RowsOfSteps:
-    """Sort rows by identity, refuse two rows with one, and take rows that differ only by segment as one step."""
+    """Sort rows by task, rollout, index and segment. Rows that differ only by segment are one step."""
     identity = [task, attempt, index]
     if "segment" in columns:
         identity.append(check.to_integers("segment", columns["segment"]))
-    order, starts = order_by_key(_join_columns(identity))
+    # One integer per row that sorts as the columns do, first column first.
+    key = identity[0]
+    for column in identity[1:]:
+        width = int(column.max(initial=0)) + 1
+        if (int(key.max(initial=0)) + 1) * width > 2**62:
+            key = Segments.of(key).label  # numbered densely, it takes fewer digits
+        key = key * width + column
+    order, starts = order_by_key(key)
     if len(starts) < len(order):
         twice = int(np.flatnonzero(np.diff(np.append(starts, len(order))) > 1)[0])
         first, second = (int(row) for row in order[starts[twice] : starts[twice] + 2])
@@ -303,41 +318,24 @@ def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mappi
     if "segment" not in columns:
         step[order] = np.arange(len(order))
         return _RowsOfSteps(order=order, step=step, first=order)
-    begins = _begins(task[order], attempt[order], index[order])
+    begins = np.zeros(len(order), dtype=np.bool_)
+    begins[:1] = True
+    for column in (task[order], attempt[order], index[order]):
+        begins[1:] |= column[1:] != column[:-1]
     step[order] = np.cumsum(begins) - 1
     rows = _RowsOfSteps(order=order, step=step, first=order[begins])
     _check_segments(rows, columns)
     return rows
 
 
-def _join_columns(columns: Sequence[IntArray]) -> IntArray:
-    """One integer a row that sorts as the columns do, first column first (N)."""
-    joined = columns[0]
-    for column in columns[1:]:
-        width = int(column.max(initial=0)) + 1
-        if (int(joined.max(initial=0)) + 1) * width > 2**62:
-            joined = Segments.of(joined).label  # numbered densely, it takes fewer digits
-        joined = joined * width + column
-    return joined
-
-
-def _begins(*columns: IntArray) -> BoolArray:
-    """Where a run of equal entries begins in sorted columns."""
-    differs = np.zeros(len(columns[0]), dtype=np.bool_)
-    differs[:1] = True
-    for column in columns:
-        differs[1:] |= column[1:] != column[:-1]
-    return differs
-
-
 def _check_segments(rows: _RowsOfSteps, columns: Mapping[str, Column]) -> None:
-    """Rows of one step must agree on what became of it; what it saw and did is taken from the first."""
+    """Rows of one step must agree on its result; its state and action are those of the first row."""
     firsts = rows.first[rows.step].tolist()
     for name in _OF_WHOLE_STEP:
         for row, first in enumerate(firsts) if name in columns else ():
             try:
                 differs = bool(columns[name][row] != columns[name][first])
-            except Exception:  # an array, say, which no such column takes: its own check tells
+            except Exception:  # such as an array: the check of the column itself reports it
                 continue
             if differs:
                 raise RecordError(
@@ -348,23 +346,7 @@ def _check_segments(rows: _RowsOfSteps, columns: Mapping[str, Column]) -> None:
                 )
 
 
-def _extra_columns(columns: Mapping[str, Column], rows: _RowsOfSteps) -> dict[str, npt.NDArray[Any]]:
-    """The columns beside a table's own, and `valid` where the two that it consists of are among them."""
-    extra = {name: _extra_column(name, column, rows) for name, column in columns.items() if name not in OWN_FIELDS}
-    if "well_formed" in extra and "accepted" in extra:
-        valid = extra["well_formed"] & extra["accepted"]
-        if "valid" in extra and not np.array_equal(valid, extra["valid"]):
-            row = int(rows.first[np.flatnonzero(valid != extra["valid"])[0]])
-            raise RecordError(
-                f"column 'valid', row {row}: it is not what 'well_formed' and 'accepted' say together; leave it out, "
-                "since it follows from the two",
-                row=row,
-            )
-        extra["valid"] = valid
-    return extra
-
-
-def _extra_column(name: str, column: Column, rows: _RowsOfSteps) -> npt.NDArray[Any]:
+def _read_extra_column(name: str, column: Column, rows: _RowsOfSteps) -> npt.NDArray[Any]:
     kind = COLUMNS[name].check if name in COLUMNS else Check.ANYTHING
     if kind is Check.NUMBER:
         return check.to_numbers(name, column, largest=check.LARGEST_REWARD)[rows.first]

@@ -1,4 +1,4 @@
-"""Which task a user means: by its id, or by the beginning of it."""
+"""Find a task by its id, or by the beginning of its id."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from groupwise.system.errors import RecordError, list_names, nearest
 
 
 def rank_match(wanted: str | None, group: str, task: str) -> int | None:
-    """How well a group fits the id that a user gave; None = not at all. The best rank there is decides.
+    """How well a group matches the id that a user gave. None = no match; the best rank wins.
 
-    0 = it is the group's id, or no id was given; 1 = it is the id of the group's task; 2 = it is the beginning of one
-    of the two, or of its last part. What stands behind an `@`, such as the update of a run, must be equal.
+    0: the id is the group's, or no id was given. 1: it is the id of the group's task. 2: it is the beginning of one of
+    the two, or of the last part of one. What follows an `@`, such as the update of a run, must be equal.
 
     >>> group, task = "gridworld-train-314b59@2", "gridworld-train-314b59"
     >>> [rank_match(wanted, group, task) for wanted in (group, task, "314b", "gridworld-train-31@2", "314b@20")]
@@ -28,13 +28,13 @@ def rank_match(wanted: str | None, group: str, task: str) -> int | None:
 
 
 def match_tasks(tasks: Iterable[str], wanted: str) -> list[str]:
-    """The task of that id; if there is none, those whose id, or its last part, begins with it."""
+    """The task with that id. If there is none: the tasks whose id, or the last part of it, begins with it."""
     ranks = {task: rank for task in tasks if (rank := rank_match(wanted, task, task)) is not None}
     return [task for task, rank in ranks.items() if rank == min(ranks.values())]
 
 
 def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
-    """A task by its id, or by the beginning of its id or of the id's last part, if that names one task only."""
+    """The one task that `match_tasks` finds; an error if there is none, or several."""
     known = list(tasks)
     matching = match_tasks(known, wanted)
     if len(matching) == 1:

@@ -1,6 +1,6 @@
-"""The token table: the sampled tokens of a step table as columns, ordered as the table's steps.
+"""The token table: the sampled tokens of a step table as columns, in the order of the table's steps.
 
-Axes: N rows as handed in, S steps of the table, K sampled tokens of all steps.
+Axes: N input rows, S steps of the table, K sampled tokens of all steps.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from groupwise.data.step_table import StepTable
 from groupwise.system.errors import RecordError
 
 RECORDED = {"logp": "log-probs", "entropy": "entropies"}
-"""Columns that not every engine records, and what they are called."""
+"""Columns that not every engine records, and their names in messages."""
 KEYS = {"logp": "logp_behaviour", "entropy": "entropy"}
-"""What rows call them."""
+"""Their keys in rows."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenTable:
-    """Every sampled token of a step table: first those of its first step, in the order in which they were sampled.
+    """Every sampled token of a step table, step by step, in the order in which they were sampled.
 
-    Tokens that were forced on the policy are none of them: they are read like the prompt.
+    Forced tokens are not among them; they are read like the prompt.
 
     Worked example: two steps that sampled (5, 9) and (7,), with log-probs and without entropies.
 
@@ -44,19 +44,19 @@ class TokenTable:
     step: IntArray
     """Step of each token (K), as the table sorts them; ascending."""
     position: IntArray
-    """Position of each token among the sampled ones of its step (K), from 0."""
+    """Position of each token among the sampled tokens of its step (K), from 0."""
     token: IntArray
     """Token id (K)."""
     logp: FloatArray
-    """Log-probability of each token when it was sampled (K); NaN where it was not recorded."""
+    """Log-probability of each token when it was sampled (K); NaN = not recorded."""
     entropy: FloatArray
-    """Entropy of the distribution that each token was drawn from (K); NaN where it was not recorded."""
+    """Entropy of the distribution that each token was sampled from (K); NaN = not recorded."""
     first_of_row: IntArray
-    """Where the tokens of each row handed in begin (N)."""
+    """Where the tokens of each input row begin (N)."""
     num_of_row: IntArray
-    """How many tokens each row handed in has (N)."""
+    """How many tokens each input row has (N)."""
     forced: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    """Ids of the tokens that stand before the sampled ones in a response, by step; most steps have none."""
+    """Ids of the forced tokens at the beginning of a response, by step; most steps have none."""
 
     @classmethod
     def from_trajectories(cls, table: StepTable, trajectories: Sequence[Trajectory]) -> TokenTable:
@@ -72,7 +72,7 @@ class TokenTable:
 
     @classmethod
     def from_rows(cls, table: StepTable, rows: Sequence[Mapping[str, Any]]) -> TokenTable:
-        """The tokens of the rows that a table was made from: those of a journal, or of a rollouts file."""
+        """The tokens of the rows that a table was made from, of a journal or a rollouts file."""
         return cls._of(
             table,
             ids=[row.get("response_ids") or () for row in rows],
@@ -105,7 +105,7 @@ class TokenTable:
             logp, entropy = (
                 [values[num:] for values, num in zip(column, num_forced, strict=True)] for column in (logp, entropy)
             )
-        # Rows of one step that was cut into segments lie in the order of the segments.
+        # Rows of one step are in the order of their segments.
         order = np.lexsort((np.zeros(len(ids)) if segment is None else np.asarray(segment), table.step_of_row))
         length = np.fromiter(map(len, ids), np.int64, count=len(ids))
         sorted_length = length[order]
@@ -135,12 +135,12 @@ class TokenTable:
         return np.bincount(self.step)[self.step] if len(self) else np.zeros(0, dtype=np.int64)
 
     def row(self, number: int) -> slice:
-        """The tokens of one row handed in."""
+        """The tokens of one input row."""
         first = int(self.first_of_row[number])
         return slice(first, first + int(self.num_of_row[number]))
 
     def column(self, name: str, table: StepTable) -> FloatArray:
-        """The column `logp` or `entropy` (K), or an error that names the first step without it."""
+        """The column `logp` or `entropy` (K); an error names the first step that lacks it."""
         column: FloatArray = getattr(self, name)
         unknown = np.flatnonzero(np.isnan(column))
         if len(unknown):
@@ -151,15 +151,15 @@ class TokenTable:
         return column
 
     def num_forced(self, step: int) -> int:
-        """How many tokens of a step's response were forced on the policy; the sampled ones follow them."""
+        """How many tokens of a step's response were forced; the sampled ones follow them."""
         return len(self.forced.get(step, ()))
 
     def response(self, step: int) -> list[int]:
-        """Ids of the tokens of a step's response, first those that were forced on the policy."""
+        """Ids of the tokens of a step's response, forced ones first."""
         return [*map(int, self.forced.get(step, ())), *self.token[self.step == step].tolist()]
 
     def find(self, step: int, position: int, table: StepTable) -> int:
-        """Where the token at a position of a step's response stands, forced tokens counted."""
+        """The index (into K) of the token at a position of a step's response, where forced tokens count."""
         first = self.num_forced(step)
         places = np.flatnonzero((self.step == step) & (self.position == position - first))
         if not len(places):
@@ -173,7 +173,7 @@ class TokenTable:
 
 
 def _numbers(column: Sequence[Sequence[float]], rows: Sequence[int], length: IntArray) -> FloatArray:
-    """A column of one number a token, rows in the given order; NaN for rows that recorded none."""
+    """A column with one number per token, rows in the given order; NaN for rows that recorded none."""
     listed = (
         column[row] if len(column[row]) else [np.nan] * num for row, num in zip(rows, length.tolist(), strict=True)
     )
