@@ -201,7 +201,7 @@ def test_a_server_that_dies_ends_the_run_with_a_sentence_and_the_run_goes_on_lat
         )
         endpoint.requests.clear()
         endpoint.say = lambda request: say_digest(request) if len(endpoint.requests) <= first else 503
-        with pytest.raises(EngineFault, match=r"status 503\); check its log \(asked once\), then go on with"):
+        with pytest.raises(EngineFault, match=r"status 503\); check its log \(asked once\), then continue with"):
             train(open_run(load_run(file), tmp_path / "parted"))
         endpoint.say = say_digest
         train(open_run(load_run(file), tmp_path / "parted"), resume=True)

@@ -75,7 +75,7 @@ def test_an_answer_without_end_costs_its_own_environment(host: Workers) -> None:
     host.open(dict(enumerate(Forking().panel("train"))))
     answers: dict[int, Any] = dict(host.act({0: f"shout {2 * MAX_ANSWER_BYTES}", 1: "go"}))
     assert isinstance(answers[0], Fault)
-    assert answers[0].message.endswith("step 0: the worker closed its connection, or said what is no answer")
+    assert answers[0].message.endswith("step 0: the worker closed its connection, or sent an invalid answer")
     assert texts({1: answers[1]}) == {1: "original 1"}
 
 

@@ -158,7 +158,7 @@ def check_steps(steps: Iterable[Step]) -> None:
         num = len(step.response_ids)
         if not 0 <= step.forced <= num:
             raise RecordError(
-                f"step {step.index}: {step.forced} tokens are said to be forced in a response of {num}; count those "
+                f"step {step.index}: {step.forced} tokens are forced in a response of {num}; count those "
                 "that the response begins with"
             )
         for name, values in (("logp_behaviour", step.logp_behaviour), ("entropy", step.entropy)):

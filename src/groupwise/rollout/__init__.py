@@ -1,4 +1,4 @@
-"""From tasks to trajectories: which task next, prompts, actions, environments in workers, plans, judges and scorers."""
+"""From tasks to trajectories: curricula, prompts, action parsers, environment runners, plans, judges and scorers."""
 
 from __future__ import annotations
 

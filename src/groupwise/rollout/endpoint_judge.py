@@ -21,7 +21,7 @@ from groupwise.system.errors import ConfigError, EngineFault, nearest
 from groupwise.system.secrets import resolve_references
 from groupwise.system.text import escape_surrogates, quote_line
 
-# What a judge is asked with, a text with places for what the question is about, and the score in what it says.
+# The prompt of a judge, with placeholders for the question, and how the score is read from its answer.
 
 DEFAULT_PROMPT = """\
 You grade what an agent said or did in one step.
@@ -45,19 +45,19 @@ TEXTS: Mapping[str, Callable[[JudgeQuestion], str]] = {
     "said": lambda question: question.said,
     "task_id": lambda question: question.task.id,
 }
-"""What may stand in braces, and the text that takes its place."""
+"""Placeholders, and the text that replaces them."""
 TABLES: Mapping[str, Callable[[JudgeQuestion], Mapping[str, Any]]] = {
     "task": lambda question: question.task.payload,
     "facts": lambda question: question.facts,
 }
-"""What may stand in braces as JSON; an entry of it alone as `task.NAME`, and nothing where there is no such entry."""
+"""Placeholders for JSON; `task.NAME` is one entry, empty if there is no such entry."""
 NUMBER_AFTER_SCORE = r"(?i)\bscore\b[\s\"'*:=]{0,8}(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
-"""Where a score stands unless a run file says otherwise: after the word, as in "score: 7" or "**Score:** 6.5"."""
+"""The default pattern: a number after the word, as in "score: 7" or "**Score:** 6.5"."""
 _PLACE = re.compile(r"\{([a-z_][a-z0-9_]*)(?:\.([A-Za-z0-9_]+))?\}")
 
 
 def check_prompt(prompt: str) -> None:
-    """Refuse a prompt that does not show the answer, or names what no question has."""
+    """Raise an error if a prompt does not show the answer, or has an unknown placeholder."""
     names = [(match[1], match[2]) for match in _PLACE.finditer(prompt)]
     for name, entry in names:
         if name not in TABLES and (entry is not None or name not in TEXTS):
@@ -65,11 +65,11 @@ def check_prompt(prompt: str) -> None:
             known = [*TEXTS, *TABLES, "task.NAME", "facts.NAME"]
             raise ValueError(f"prompt names {shown}, which no question has; {nearest(name, known)}")
     if ("answer", None) not in names:
-        raise ValueError("prompt does not show what is judged; write {answer} where it is to stand")
+        raise ValueError("prompt does not show the judged text; put {answer} into it")
 
 
 def fill_prompt(prompt: str, question: JudgeQuestion, *, max_characters: int) -> str:
-    """The prompt with the question's texts in their places, each cut to a length; what they say is not looked into.
+    """The prompt with the question's texts, each cut to a length; placeholders within the texts are not replaced.
 
     >>> from groupwise import Task
     >>> question = JudgeQuestion(task=Task(id="t", payload={"gold": "4"}), context="2 + 2?", answer="{context} 4")
@@ -90,7 +90,7 @@ def fill_prompt(prompt: str, question: JudgeQuestion, *, max_characters: int) ->
 
 
 def read_number(text: str, pattern: str, *, lowest: float | None, highest: float | None) -> float | str:
-    """The last number that a pattern's group finds, or a few words about why there is none.
+    """The last number that the pattern's group finds, or why there is none.
 
     >>> read_number("Not bad. Score: 7", NUMBER_AFTER_SCORE, lowest=0, highest=10)
     7.0
@@ -103,7 +103,7 @@ def read_number(text: str, pattern: str, *, lowest: float | None, highest: float
     try:
         score = float(matches[-1])
     except ValueError:
-        return "what `pattern` finds is no number"
+        return "the match of `pattern` is not a number"
     if not math.isfinite(score):
         return "the score is not finite"
     if (lowest is not None and score < lowest) or (highest is not None and score > highest):
@@ -113,7 +113,7 @@ def read_number(text: str, pattern: str, *, lowest: float | None, highest: float
 
 
 def read_choice(text: str, choices: Sequence[tuple[str, float]]) -> float | str:
-    """The score of the choice that comes last in a text, in any case, or a few words about why there is none.
+    """The score of the last choice in a text, in upper or lower case, or why there is none.
 
     >>> read_choice("No... rather: Yes.", [("yes", 1.0), ("no", 0.0)])
     1.0
@@ -130,56 +130,56 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class EndpointJudge(Part, slot="judge"):
-    """Ask a model at `URL/chat/completions` about each answer, and read a score from what it says.
+    """Ask a model at `URL/chat/completions` about each answer, and read a score from its reply.
 
-    Equal questions are asked once in a run. Every answer is written down in the run's folder as it comes (judge.jsonl),
-    and a run that goes on reads it there. Where no answer comes, the same is asked again; where one has no score, with
-    another seed. Where that does not help, the run ends with a sentence, or goes on with the `fallback`.
+    Equal questions are asked once per run. Every reply is recorded in the run folder (judge.jsonl), and a resumed run
+    reads it there. If there is no reply, the same request is sent again; if a reply has no score, with another seed. If
+    that fails too, the run ends with an error, or uses the `fallback`.
     """
 
     url: str
-    """Where the server is, up to and with its version: "http://127.0.0.1:8000/v1"."""
+    """URL of the server, with its version: "http://127.0.0.1:8000/v1"."""
     model: Annotated[str, Field(min_length=1)]
-    """What the server calls the model."""
+    """The server's name for the model."""
     prompt: str = DEFAULT_PROMPT
-    """What is asked. In it stand {answer}, what is judged; {said}, what the response said before that; {context}, what
-    was shown; {task}, the task's payload, and {facts} of the step, as JSON; {task.NAME} and {facts.NAME}, an entry of
-    these; {task_id}."""
+    """The prompt. Placeholders: {answer}, the judged text; {said}, the response before it; {context}, the observation;
+    {task}, the task's payload, and {facts}, the step info, as JSON; {task.NAME} and {facts.NAME}, one entry of these;
+    {task_id}."""
     system: str = ""
-    """What the model is told before; empty = nothing."""
+    """The system message; empty = none."""
     pattern: str = NUMBER_AFTER_SCORE
-    """A regular expression whose one group is the score; the last match counts."""
+    """A regular expression with one group, the score; the last match counts."""
     choices: tuple[tuple[str, Finite], ...] = ()
-    """Words with their scores, in the place of a pattern: `choices = [["yes", 1.0], ["no", 0.0]]`; the last counts."""
+    """Words with their scores, instead of a pattern: `choices = [["yes", 1.0], ["no", 0.0]]`; the last word counts."""
     lowest: Finite | None = 0.0
-    """The lowest number that is a score; None = any."""
+    """The lowest valid score; None = no limit."""
     highest: Finite | None = 10.0
-    """The highest number that is a score; None = any."""
+    """The highest valid score; None = no limit."""
     samples: Annotated[int, Field(ge=1)] = 1
-    """Answers to each question, with a seed of their own; their scores are averaged."""
+    """Replies per question, each with its own seed; their scores are averaged."""
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = 0.0
-    """What the model samples at; None = the server's own."""
+    """Sampling temperature; None = the server's default."""
     seed: Annotated[int, Field(ge=0, le=2**31)] | None = 0
     """The first seed; None = none is sent."""
     max_tokens: Annotated[int, Field(ge=1)] = 512
-    """Tokens of an answer at most."""
+    """Maximum number of tokens of a reply."""
     body: Mapping[str, Any] = Field(default_factory=dict)
-    """Further fields of the request, for what servers differ in; they win over those above."""
+    """Further fields of the request; they override those above."""
     api_key: str = ""
-    """The key as the environment variable that holds it, "${JUDGE_API_KEY}"; empty = none is sent."""
+    """The API key as an environment variable, "${JUDGE_API_KEY}"; empty = none is sent."""
     timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
-    """Seconds for one answer."""
+    """Seconds per call."""
     retries: Annotated[int, Field(ge=0, le=100)] = 3
-    """How often a question is asked again."""
+    """How often a question is asked again after a failure."""
     retry_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
-    """How long to wait before a server is asked again that failed; twice as long each time, half a minute at most."""
+    """Seconds to wait before the next try after a server error; doubled each time, at most 30."""
     concurrency: Annotated[int, Field(ge=1, le=256)] = 8
-    """Calls that are under way at a time."""
+    """Maximum number of calls at the same time."""
     max_calls: Annotated[int, Field(ge=1)] | None = None
-    """Calls that the run may make in all, before an update's questions are asked; what is asked again (`retries`) comes
-    on top. None = any number."""
+    """Maximum number of calls of the run, checked before the questions of an update. Retries are not limited by it.
+    None = no limit."""
     fallback: Finite | None = None
-    """The score of a question that the judge did not answer; None = the run ends."""
+    """The score of a question without an answer; None = the run ends."""
 
     @model_validator(mode="after")
     def _can_be_meant(self) -> EndpointJudge:
@@ -189,7 +189,7 @@ class EndpointJudge(Part, slot="judge"):
         except ConfigError as error:
             raise ValueError(str(error).removeprefix(f"{SETTING}: ")) from None
         except re.error as error:
-            raise ValueError(f"pattern {self.pattern!r} is no regular expression: {error}") from None
+            raise ValueError(f"pattern {self.pattern!r} is not a regular expression: {error}") from None
         if groups != 1:
             raise ValueError(f"pattern {self.pattern!r} has {groups} groups; put the score alone into ( )")
         if self.lowest is not None and self.highest is not None and self.lowest >= self.highest:
@@ -214,7 +214,7 @@ class EndpointJudge(Part, slot="judge"):
         asked = [sample for question in questions for sample in self.write_questions(question)]
         scores = [0.0] * len(asked)
         for place, judgement in self.ask(asked):
-            if judgement.score is None:  # the first one has calls: who is stopped before the first call comes after it
+            if judgement.score is None:  # the first one has calls; only later ones are stopped before a call
                 raise EngineFault(f"the judge {self.model!r}: {self.explain(judgement)}")
             scores[place] = judgement.score
         return [
@@ -222,12 +222,12 @@ class EndpointJudge(Part, slot="judge"):
         ]
 
     def check(self, *, is_new: bool) -> None:
-        """Look the key up and, where nobody has asked yet, see that a server listens."""
+        """Read the API key and, if the run is new, check that the server answers."""
         self._make_headers()
         if not is_new or self.fallback is not None:
             return
         with self._open_client() as client:
-            try:  # which models there are is the server's own affair
+            try:  # the list of models itself is not used
                 client.get("/models", what="say which models it has", timeout=CHECK_SECONDS)
             except ServerFault as fault:
                 if fault.status is None:
@@ -266,7 +266,7 @@ class EndpointJudge(Part, slot="judge"):
             )
         if _has_wrong_setting(last.fault):
             return last.fault
-        return f"{last.fault} (asked {times}), then go on with --resume, or declare a `fallback`"
+        return f"{last.fault} (asked {times}), then continue with --resume, or declare a `fallback`"
 
     def read_score(self, text: str) -> float | str:
         if self.choices:
@@ -277,7 +277,7 @@ class EndpointJudge(Part, slot="judge"):
         return ServerClient(self.url, setting=SETTING, headers=self._make_headers)
 
     def _make_headers(self) -> dict[str, str]:
-        """The headers that show the key; one that no header may hold is refused, since http.client would show it."""
+        """The headers with the key. An invalid key is an error here, because http.client would print it."""
         if not self.api_key:
             return {}
         key = resolve_references(self.api_key).strip()
@@ -289,32 +289,32 @@ class EndpointJudge(Part, slot="judge"):
         return {"Authorization": f"Bearer {key}"}
 
 
-# Calls of an OpenAI-compatible server: one question, asked until an answer has a score or the retries are spent.
+# Calls of an OpenAI-compatible server: a question is asked until a reply has a score or no retries are left.
 
 ROUTE = "/chat/completions"
 MAX_WAIT_SECONDS = 30.0
 CHECK_SECONDS = 10.0
-"""How long a server may take to say which models it has, before a run begins."""
+"""Timeout for the list of models, before a run starts."""
 WRONG_SETTINGS = {
     401: "it wants a key; set the environment variable that algorithm.judge.api_key names",
     403: "the key may not use this model; give another key or another algorithm.judge.model",
     404: "it has no such route or model; correct algorithm.judge.url, which ends with the version as in /v1, and "
     "algorithm.judge.model",
 }
-"""Statuses that no retry mends and no fallback should hide, and what to do."""
+"""Statuses that no retry fixes and no fallback should hide, and the fix."""
 UNREADABLE = "an answer without a score"
-"""What the fault of a call begins with whose answer came and could not be read."""
+"""The fault of a call begins with it if the reply has no score."""
 
 
 @dataclass(frozen=True)
 class _Asking:
-    """A judge's server being asked."""
+    """Questions to the server of a judge."""
 
     judge: EndpointJudge
     client: ServerClient
 
     def settle_all(self, requests: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Judgement]]:
-        """Ask several at a time; after one without a score, nothing is begun that is not under way."""
+        """Ask several at a time; after one without a score, no further question is started."""
         stop = Event()
         with ThreadPoolExecutor(min(self.judge.concurrency, len(requests))) as pool:
             futures = {pool.submit(self.settle, request, stop): place for place, request in enumerate(requests)}
@@ -328,7 +328,7 @@ class _Asking:
                         for waiting in futures:
                             waiting.cancel()
                     yield futures[future], judgement
-            except BaseException:  # nobody reads the rest: break off what is under way, or the pool would wait for it
+            except BaseException:  # stop running calls, or the pool would wait for them
                 stop.set()
                 for waiting in futures:
                     waiting.cancel()
@@ -336,15 +336,15 @@ class _Asking:
                 raise
 
     def settle(self, request: Mapping[str, Any], stop: Event) -> Judgement:
-        """Ask until an answer has a score; once `stop` is set, nothing is asked any more."""
+        """Ask until a reply has a score, or `stop` is set."""
         calls: list[JudgeCall] = []
         judge = self.judge
         for number in range(1 + judge.retries):
-            if number and calls[-1].answered is None:  # a server that failed is given a while
+            if number and calls[-1].answered is None:  # wait after a server error
                 stop.wait(min(judge.retry_seconds * 2 ** (number - 1), MAX_WAIT_SECONDS))
             if stop.is_set():
                 return Judgement(score=None, calls=tuple(calls))
-            # Another seed for another answer; where none came, the same is asked: luck with a network moves no score.
+            # Another seed after a reply without a score. Without a reply, the same: network errors change no score.
             num_answers = sum(call.answered is not None for call in calls)
             seed = (
                 {"seed": request["seed"] + num_answers * judge.samples} if isinstance(request.get("seed"), int) else {}
@@ -359,7 +359,7 @@ class _Asking:
         return Judgement(score=score, calls=tuple(calls), is_fallback=score is not None)
 
     def _call(self, request: Mapping[str, Any]) -> tuple[JudgeCall, float | None, bool]:
-        """One call: what came of it, the score, and whether another one would come to the same."""
+        """One call: its record, the score, and whether a retry is useless."""
         began = time.monotonic()
 
         def end(answered: str | None, fault: str) -> JudgeCall:

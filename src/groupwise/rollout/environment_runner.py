@@ -1,10 +1,11 @@
-"""Where environments run, each call guarded, so that a fault is a value and not an exception.
+"""Environment runners. Each call is guarded: an environment error is a value, not an exception.
 
-`InProcess` runs them here. `worker_pool.Workers` runs them in processes of their own, with a time-out, so that one that
-hangs or dies costs its own attempt only. `open_host` chooses between them.
+`InProcess` runs environments in this process. `worker_pool.Workers` runs them in worker processes with a timeout, so
+that an environment that hangs or dies ends only its own rollout. `open_host` chooses between them.
 
-Everything that comes out of a host is plain (see `groupwise.envs.plain_records`): a field of a wrong type is a fault of
-its environment.
+Every answer is checked here once (see `groupwise.envs.plain_records`): a field of a wrong type is an error of its
+environment. Built-in environments are checked too, because many return text, rewards and keys of datasets and of other
+packages. The check of a plain answer copies nothing and takes about a microsecond.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Arguments = TypeVarTuple("Arguments")
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """An environment raised, hung, died, or handed over what no record can hold."""
+    """An environment raised, hung, died, or returned a value that no record can hold."""
 
     reason: StopReason
     message: str
@@ -46,36 +47,35 @@ class NoExpert:
 
 
 Advice = str | NoExpert | Fault | None
-"""What came of asking an expert: a good next action, None where it knows none, or why there is no answer."""
+"""The answer of an expert: a good next action, None if it knows none, or why there is no answer."""
 
 
 class Host(Protocol):
     """Opens environments and acts in many of them at once, by number.
 
-    A fault ends an environment: it is dropped, and its number may be opened again.
+    After a fault the environment is dropped, and its number may be opened again.
     """
 
     def open(self, tasks: Mapping[int, Task]) -> dict[int, Observation | Fault]:
-        """Open an environment for each task and return what each shows first."""
+        """Open an environment for each task and return the first observations."""
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
-        """Act in some environments and return what came of it."""
+        """Act in some environments and return the outcomes."""
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
-        """Ask the experts of some environments what they would do next."""
+        """Ask the experts of some environments for the next action."""
 
     def fork(self, source: int, into: Sequence[int]) -> dict[int, Observation | Fault]:
-        """Copy an environment under other numbers, where it lives, and return what each copy shows.
+        """Copy an environment under other numbers and return the observation of each copy.
 
-        The copies and their source go their own ways from here on. One that cannot be made is a fault of its own
-        number; the source goes on.
+        Copies and source are independent. A copy that cannot be made is a fault of its own number only.
         """
 
     def close(self, numbers: Sequence[int]) -> None:
-        """Drop environments whose attempts have ended."""
+        """Drop environments whose rollouts have ended."""
 
     def shutdown(self) -> None:
-        """Let go of everything; the host is not used afterwards."""
+        """Close everything; the runner is not used afterwards."""
 
     def __enter__(self) -> Self: ...
 
@@ -84,33 +84,33 @@ class Host(Protocol):
 
 @runtime_checkable
 class ConcurrentHost(Protocol):
-    """A host whose environments act at the same time: actions are begun, and finish one by one."""
+    """A runner whose environments act at the same time: actions are started, and finish one by one."""
 
     def begin(self, actions: Mapping[int, str]) -> None:
-        """Act in some environments, and do not wait for what comes of it; others may be acting already."""
+        """Start actions in some environments and do not wait; others may be acting already."""
 
     def finish(self, ear: socket) -> dict[int, Outcome | Fault]:
-        """Wait until some of the actions that were begun are done; what came of all that are.
+        """Wait until some of the started actions are done, and return the outcomes of all that are.
 
-        Nothing, where something can be read from `ear` before that.
+        If `ear` becomes readable first, return no outcome.
         """
 
 
 def open_host(env: EnvironmentPart, *, workers: int, timeout: float, rehearsed: Sequence[str] = ()) -> Host:
-    """The host for so many worker processes, each call within `timeout` seconds; 0 workers = in this process.
+    """The runner with this many worker processes, and `timeout` seconds per call; 0 workers = in this process.
 
-    A worker is asked first for the panels of the splits that are `rehearsed`, and for the environment's words: one that
-    ends its process over them is found out there.
+    The first worker makes the task sets of the `rehearsed` splits and the environment's words before anything else. If
+    that ends its process, the error is reported early.
     """
     if workers == 0:
         return InProcess(env)
-    from groupwise.rollout.worker_pool import Workers  # which stands on this file
+    from groupwise.rollout.worker_pool import Workers  # imports this module
 
     return Workers(env, num=workers, timeout=timeout, rehearsed=rehearsed)
 
 
 class InProcess:
-    """Runs environments in this process, one after another: the cheapest for small, well-behaved ones."""
+    """Runs environments in this process, one after another: fastest for small environments that do not hang."""
 
     def __init__(self, env: EnvironmentPart) -> None:
         self._env = env
@@ -131,10 +131,10 @@ class InProcess:
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
         environments = self._environments
-        if not actions.keys() <= environments.keys():  # before any of them acts
+        if not actions.keys() <= environments.keys():  # checked before any action
             raise KeyError(min(actions.keys() - environments.keys()))
         answers: dict[int, Outcome | Fault] = {}
-        # As `call_guarded` does, but here: every step of every environment passes, and each further call is felt.
+        # Like `call_guarded`, but inline: this runs for every step of every environment.
         for number, text in actions.items():
             try:
                 answers[number] = to_plain_outcome(environments[number].act(text))
@@ -158,7 +158,7 @@ class InProcess:
         def copy(number: int) -> Observation:
             if not isinstance(environment, Forkable):
                 raise EnvironmentFault(
-                    f"{type(environment).__name__} has no fork(), so that nothing can go on from the middle of its "
+                    f"{type(environment).__name__} has no fork(), so no rollout can continue from the middle of its "
                     "attempts; give it one that returns an independent copy"
                 )
             twin = self._environments[number] = environment.fork()
@@ -198,7 +198,7 @@ def call_guarded(call: Callable[[*Arguments], Answer], *arguments: *Arguments) -
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The fault that an exception stands for: its class and the first line of what it says."""
+    """The fault of an exception: its class and the first line of its message."""
     reason = StopReason.TIMEOUT if isinstance(error, TimeoutError) else StopReason.ERROR
     return Fault(reason=reason, message=quote_error(error))
 
@@ -207,8 +207,8 @@ def fault_of(error: BaseException) -> Fault:
 class EnvTiming:
     """Steps of environments, and the seconds in which the loop waited for them to open and to act.
 
-    With workers these are seconds of the loop, not of the environments: all workers act at the same time. Where
-    attempts do not go in step, they are those in which the loop waited while some environment acted.
+    With workers these are seconds of the loop, not of the environments, because all workers act at the same time. If
+    rollouts are asynchronous, these are the seconds in which the loop waited while some environment acted.
 
     Worked example: two environments were opened in 0.5 seconds and took 6 steps in 1.0: steps 6, seconds 1.5.
     """

@@ -1,4 +1,4 @@
-"""The episode loop: many attempts at once, each an environment, a dialogue and a record."""
+"""The episode loop: it runs many rollouts at once."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from groupwise.system.text import describe_value, quote_line
 
 
 class PlayStopped(Exception):
-    """Attempts were told to stop before they had ended."""
+    """Rollouts were stopped before they had ended."""
 
 
 class StopSignal:
-    """Given once; whoever plays checks it between steps, and whoever waits for answers waits for it too."""
+    """A signal to stop, given once. The episode loop checks it between steps and while it waits for answers."""
 
     def __init__(self) -> None:
         self.given: Future[None] = Future()
-        """Done once the signal is given, so that it can be waited for among the futures of an engine."""
+        """Done once the signal is given; it can be waited for together with the futures of an engine."""
 
     def give(self) -> None:
         if not self.given.done():
@@ -47,7 +47,7 @@ class StopSignal:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """An attempt to make."""
+    """A rollout to run."""
 
     task: Task
     number: int
@@ -55,19 +55,19 @@ class Attempt:
     seed: int
     origin: Origin = Origin.FRESH
     guidance_text: str = ""
-    """Guidance that its prompts begin with; nothing = the task alone."""
+    """Hint that its prompts begin with; empty = no hint."""
     forced: tuple[int, ...] = ()
-    """Token ids that its first response begins with; the others are sampled after them."""
+    """Token ids that its first response begins with; the rest is sampled after them."""
     trains_forced: bool = False
     temperature: float | None = None
-    """Divides the logits of this attempt; None = as all are played."""
+    """Temperature of this rollout; None = that of the call."""
     parent: str | None = None
-    """The trajectory that the guidance was made of."""
+    """The trajectory that the hint was made of."""
 
 
 @dataclass
 class LiveAttempt:
-    """An attempt under way."""
+    """A running rollout."""
 
     attempt: Attempt
     observation: Observation
@@ -77,7 +77,7 @@ class LiveAttempt:
     past: list[Exchange] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     versions: list[tuple[VersionSpan, ...]] = field(default_factory=list)
-    """Which weights sampled each step."""
+    """Policy versions that sampled each step."""
     stop: StopReason | None = None
     success: bool | None = None
     error: str | None = None
@@ -85,7 +85,7 @@ class LiveAttempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Player:
-    """A policy at play, in training and in evaluation alike."""
+    """Runs rollouts with a policy, in training and in evaluation."""
 
     engine: Engine
     host: Host
@@ -94,19 +94,18 @@ class Player:
     max_tokens: int
     """Most tokens of a response."""
     stop: StopSignal = field(default_factory=StopSignal)
-    """Heard between steps: another thread may end the attempts, with `PlayStopped`, before their next step."""
+    """Another thread may give it; then the rollouts end before their next step, with `PlayStopped`."""
 
     def play(
         self, attempts: Sequence[Attempt], *, temperature: float, waiting: EnvTiming | None = None
     ) -> list[Trajectory]:
-        """Play all attempts to their end; finished ones cost nothing.
+        """Run all rollouts to their end.
 
-        They are played in step with one another, unless the engine takes requests as they come (`SubmittingEngine`):
-        then each attempt goes on as soon as its own answer, or its own environment, is there. A request is the same
-        either way, its seed included, so that the same tokens come of it.
+        All take one step at a time together. With a `SubmittingEngine`, each rollout continues as soon as its own
+        answer or environment is ready. The requests and their seeds are the same both ways, so the tokens are too.
 
-        A fault of an environment ends its attempt with an error on its trajectory; the others go on. Attempts at one
-        task must see the same first observation. `waiting` is told what environments took.
+        A fault of an environment ends its own rollout, with an error on the trajectory. Rollouts of one task must have
+        the same first observation. `waiting` counts steps and seconds of environments.
         """
         waiting = waiting or EnvTiming()
         with waiting.during():
@@ -142,14 +141,14 @@ class Player:
 
 
 Move = tuple[Generation, Action]
-"""What an attempt does: the engine's answer, and the action that was read out of it."""
+"""The engine's answer, and the action that was read from it."""
 
 
 @dataclass(frozen=True)
 class LiveEpisodes:
-    """Attempts under way, by number, and what they are played with.
+    """Running rollouts, by number.
 
-    Every step of every attempt passes here: what is the same for all of them is looked up once a round.
+    Every step of every rollout runs through this code, so values that are the same for all are read once per round.
     """
 
     player: Player
@@ -158,7 +157,7 @@ class LiveEpisodes:
     waiting: EnvTiming
 
     def play_to_end(self) -> list[Trajectory]:
-        """Play on until all have ended; their records, in the order of the attempts."""
+        """Run until all have ended; their trajectories, in the order of the rollouts."""
         engine = self.player.engine
         active = [number for number, state in self.live.items() if state.stop is None]
         if isinstance(engine, SubmittingEngine):
@@ -171,19 +170,51 @@ class LiveEpisodes:
                 with self.waiting.during(len(moves)):
                     outcomes = self.player.host.act({n: action.text for n, (_, action) in moves.items()})
                 active = self.record(moves, outcomes)
-        return [_make_trajectory(state) for state in self.live.values()]
+        trajectories = []
+        for state in self.live.values():
+            assert state.stop is not None, "a rollout is recorded once it has ended"
+            attempt, steps, sampled_by = state.attempt, state.steps, set[int]()
+            total: float = 0
+            for step, spans in zip(steps, state.versions, strict=True):
+                total += step.reward
+                for span in spans:
+                    sampled_by.add(span.version)
+            if len(sampled_by) > 1:
+                steps = [replace(step, versions=spans) for step, spans in zip(steps, state.versions, strict=True)]
+            scores = {"return": total}
+            if state.success is not None:
+                scores["success"] = float(state.success)
+            trajectories.append(
+                Trajectory(
+                    id=f"{attempt.task.id}/{attempt.number}",
+                    task=attempt.task,
+                    attempt=attempt.number,
+                    steps=tuple(steps),
+                    scores=scores,
+                    stop=state.stop,
+                    versions=tuple(sorted(sampled_by)),
+                    origin=attempt.origin,
+                    parent=attempt.parent,
+                    error=None if state.error is None else redact(state.error),  # the journal keeps it
+                )
+            )
+        return trajectories
 
     def ask(self, active: Sequence[int]) -> dict[int, Request]:
-        """What attempts ask the engine next; those whose prompts have outgrown the model end here."""
+        """The next requests to the engine; rollouts whose prompts no longer fit into the model's context end here."""
         player, live = self.player, self.live
         if player.stop.given.done():
             raise PlayStopped
         context, max_tokens, stop_ids = player.engine.context, player.max_tokens, (player.prompter.frame.end_id,)
-        states = [live[n] for n in active]
-        prompts = player.prompter.make_prompts([(state.opening, state.past, state.observation) for state in states])
-        seeds = seeds_of([(state.attempt.seed, "step", len(state.steps)) for state in states])
+        shown, paths = list[Any](), list[tuple[str | int, ...]]()
+        for n in active:
+            state = live[n]
+            shown.append((state.opening, state.past, state.observation))
+            paths.append((state.attempt.seed, "step", len(state.steps)))
+        prompts, seeds = player.prompter.make_prompts(shown), seeds_of(paths)
         requests, too_long = dict[int, Request](), list[int]()
-        for n, state, prompt, seed in zip(active, states, prompts, seeds, strict=True):
+        for n, prompt, seed in zip(active, prompts, seeds, strict=True):
+            state = live[n]
             attempt, step = state.attempt, len(state.steps)
             if context is not None and len(prompt) + max_tokens > context:
                 reason = (
@@ -203,32 +234,33 @@ class LiveEpisodes:
                 max_tokens=max_tokens - len(forced),
                 temperature=self.temperature if attempt.temperature is None else attempt.temperature,
                 stop_ids=stop_ids,
-                session=str(attempt.seed),  # not the task: an evaluation may have just played the same one
+                session=str(attempt.seed),  # not the task, which an evaluation may just have run too
             )
         player.host.close(too_long)
         return requests
 
     def read(self, answers: Mapping[int, Generation]) -> dict[int, Move]:
-        """What attempts do, as the engine's answers say."""
-        odd = [answer for answer in answers.values() if not isinstance(answer, Generation)]
-        if odd:
-            raise EngineFault(
-                f"the engine {type(self.player.engine).__name__} answered a request with {describe_value(odd[0])}, "
-                f"but a Generation is needed; {ADVICE}"
-            )
+        """Check the engine's answers, and read the actions."""
+        for answer in answers.values():
+            if not isinstance(answer, Generation):
+                raise EngineFault(
+                    f"the engine {type(self.player.engine).__name__} answered a request with {describe_value(answer)}, "
+                    f"but a Generation is needed; {ADVICE}"
+                )
         check_generations([*answers.values()])
-        whole: dict[int, Generation] = {}
+        whole, responses = dict[int, Generation](), list[Sequence[int]]()
         for n, answer in answers.items():
             state = self.live[n]
             whole[n] = _prepend_forced(state.attempt, answer) if state.attempt.forced and not state.steps else answer
-        texts = self.player.prompter.read_texts([answer.response_ids for answer in whole.values()])
+            responses.append(whole[n].response_ids)
+        texts = self.player.prompter.read_texts(responses)
         read, moves = self.player.action_rule.read, dict[int, Move]()
         for (n, answer), text in zip(whole.items(), texts, strict=True):
             moves[n] = answer, read(text, stopped=answer.stopped, admissible=self.live[n].observation.admissible)
         return moves
 
     def record(self, moves: Mapping[int, Move], outcomes: Mapping[int, Outcome | Fault]) -> list[int]:
-        """Write down what came of moves, and close what has ended; which attempts go on."""
+        """Record the outcomes, and close environments whose rollouts have ended; returns the rollouts that continue."""
         prompter, goes_on, has_ended, past = self.player.prompter, list[int](), list[int](), list[Any]()
         for n, (answer, action) in moves.items():
             state, outcome = self.live[n], outcomes[n]
@@ -261,7 +293,7 @@ class LiveEpisodes:
             if isinstance(outcome, Fault):
                 state.stop, state.error = outcome.reason, outcome.message
                 has_ended.append(n)
-            elif outcome.terminated or outcome.truncated:  # nobody reads what is shown now
+            elif outcome.terminated or outcome.truncated:  # the last observation is not used
                 state.stop = StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED
                 state.success, state.error = outcome.success, outcome.note or None
                 has_ended.append(n)
@@ -275,10 +307,10 @@ class LiveEpisodes:
         return goes_on
 
     def _play_as_answered(self, active: Sequence[int], engine: SubmittingEngine) -> None:
-        """Play attempts to their end, each at its own pace.
+        """Run rollouts to their end, each at its own pace.
 
-        Each acts as soon as its answer is there, and asks again as soon as its environment has acted, while the others
-        wait for theirs. The loop runs in one thread; whoever answers in another rings a bell.
+        Each acts as soon as its answer is ready, and asks again as soon as its environment has acted. The loop runs in
+        one thread; the engine's threads wake it with a socket.
         """
         host, pending, moves = self.player.host, dict[Future[Generation], int](), dict[int, Move]()
         try:
@@ -309,18 +341,18 @@ class LiveEpisodes:
                         with self.waiting.during(len(new)):
                             if isinstance(host, ConcurrentHost):
                                 host.begin(texts)
-                                outcomes = host.finish(bell.ear)  # nothing where the bell rang first
+                                outcomes = host.finish(bell.ear)  # empty if the bell rang first
                                 bell.hush()
                             else:
                                 outcomes = host.act(texts)
                     active = self.record({n: moves.pop(n) for n in outcomes}, outcomes)
         finally:
-            for future in pending:  # somebody failed: nobody waits for these any more
+            for future in pending:  # after an error, these are not needed
                 future.cancel()
 
 
 def _prepend_forced(attempt: Attempt, answer: Generation) -> Generation:
-    """Put the tokens that a response was made to begin with before it; nobody drew them, they are scored later."""
+    """Put the forced tokens before the sampled ones; they were not sampled, and are scored later."""
     zeros = (0.0,) * len(attempt.forced)
     spans = answer.versions
     if spans:
@@ -334,34 +366,7 @@ def _prepend_forced(attempt: Attempt, answer: Generation) -> Generation:
     )
 
 
-def _make_trajectory(live: LiveAttempt) -> Trajectory:
-    assert live.stop is not None, "an attempt is recorded once it has ended"
-    attempt, steps, sampled_by = live.attempt, live.steps, set[int]()
-    total: float = 0
-    for step, spans in zip(steps, live.versions, strict=True):
-        total += step.reward
-        for span in spans:
-            sampled_by.add(span.version)
-    if len(sampled_by) > 1:
-        steps = [replace(step, versions=spans) for step, spans in zip(steps, live.versions, strict=True)]
-    scores = {"return": total}
-    if live.success is not None:
-        scores["success"] = float(live.success)
-    return Trajectory(
-        id=f"{attempt.task.id}/{attempt.number}",
-        task=attempt.task,
-        attempt=attempt.number,
-        steps=tuple(steps),
-        scores=scores,
-        stop=live.stop,
-        versions=tuple(sorted(sampled_by)),
-        origin=attempt.origin,
-        parent=attempt.parent,
-        error=None if live.error is None else redact(live.error),  # it goes into the journal, and from there anywhere
-    )
-
-
-# What a live engine answers is checked as it comes: an engine of a user's own may answer anything.
+# Answers of engines are checked as they come, because an engine of a user's own may return anything.
 
 ADVICE = "`groupwise check engine` with the run file says which rules the engine breaks"
 
@@ -375,7 +380,7 @@ def check_number(engine: object, method: str, answers: Any, num: int) -> None:
 
 
 def _read_future(engine: object, future: Future[Generation]) -> Generation:
-    """What a future holds; what an engine raised that says nothing of where it came from is said with its name."""
+    """The result of a future; other errors than those of groupwise are raised with the engine's name."""
     try:
         return future.result()
     except GroupwiseError:
@@ -386,7 +391,7 @@ def _read_future(engine: object, future: Future[Generation]) -> Generation:
 
 
 class _WakeupSocket:
-    """Rung from any thread; whoever listens to sockets hears it among them."""
+    """Any thread can ring it; code that waits for sockets can wait for it too."""
 
     def __init__(self) -> None:
         self.ear, self._clapper = socket.socketpair()
@@ -394,11 +399,11 @@ class _WakeupSocket:
         self._clapper.setblocking(False)
 
     def ring(self, _: object) -> None:
-        with suppress(OSError):  # it is full of ringing, or nobody listens any more
+        with suppress(OSError):  # full, or closed
             self._clapper.send(b".")
 
     def hush(self) -> None:
-        """Forget that it rang: who has answered is looked up."""
+        """Forget that it rang."""
         with suppress(BlockingIOError):
             self.ear.recv(2**16)
 

@@ -1,8 +1,8 @@
-"""Continuations: attempts that go on from the middle of a recorded one, as if it had been left there.
+"""Continuations: rollouts that continue from the middle of a recorded one.
 
-A continuation needs the world as it was and the prompt that would have come. The world is reached by carrying out the
-recorded actions once and copying it at each step that is asked for (`Host.fork`); the past that prompts show is made
-of the same observations and the recorded responses. So the policy sees exactly what it would have seen.
+A continuation needs the environment and the prompt as they were. The recorded actions are repeated once, and the
+environment is copied at each step that is needed (`Host.fork`). The history in the prompt is made of the same
+observations and the recorded responses. So the policy sees exactly what it would have seen.
 """
 
 from __future__ import annotations
@@ -22,47 +22,46 @@ from groupwise.system.text import quote_line
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """A continuation to play.
+    """A continuation to run.
 
-    Worked example: `Fork(trunk=attempt, kept=3, number=0, seed=7)` keeps steps 0, 1 and 2 of an attempt as they were,
-    and lets the policy take step 3 and all that follow.
+    Worked example: `Fork(trunk=attempt, kept=3, number=0, seed=7)` keeps steps 0, 1 and 2 of a rollout. The policy
+    takes step 3 and all later ones.
     """
 
     trunk: Trajectory
-    """The recorded attempt, as it was played: without guidance, and before reward parts paid anything."""
+    """The recorded rollout, without a hint, and before reward parts changed its rewards."""
     kept: int
-    """How many of its first steps are kept; all of them = there is nothing to go on with, it is its own end."""
+    """How many of its first steps are kept; if all, nothing is sampled."""
     number: int
     """Number of the continuation among those of its trunk and step."""
     seed: int
-    """Its place in the tree of seeds."""
+    """Its seed."""
 
 
 @dataclass
 class _Trunk:
-    """A recorded attempt whose actions are carried out again."""
+    """A recorded rollout whose actions are repeated."""
 
     recorded: Trajectory
     number: int
     due: list[int]
-    """Numbers of the forks that begin in it."""
+    """Numbers of the forks that start in it."""
     opening: tuple[int, ...] = ()
     past: list[Exchange] = field(default_factory=list)
     shown: Observation = field(default_factory=lambda: Observation(text=""))
 
 
 def play_forks(forks: Sequence[Fork], player: Player, *, temperature: float) -> list[Trajectory]:
-    """Play continuations to their ends; each record holds the steps that were kept and those that followed.
+    """Run continuations to their ends; each trajectory has the kept steps and the new ones.
 
-    A fork of a world that cannot be copied, or that does not come to where it was, is an error: whoever asks for
-    continuations wants to know what would have followed from there.
+    It is an error if an environment cannot be copied, or if the repeated actions lead elsewhere.
     """
     live: dict[int, LiveAttempt] = {}
     by_trunk: dict[str, list[int]] = {}
     for number, fork in enumerate(forks):
         by_trunk.setdefault(fork.trunk.id, []).append(number)
     host, prompter = player.host, player.prompter
-    # The environments that are copied are numbered after the copies.
+    # Numbers of the copied environments follow those of the copies.
     trunks = [_Trunk(forks[due[0]].trunk, number, due) for number, due in enumerate(by_trunk.values(), len(forks))]
     shown = host.open({trunk.number: trunk.recorded.task for trunk in trunks})
     for trunk in trunks:
@@ -73,7 +72,7 @@ def play_forks(forks: Sequence[Fork], player: Player, *, temperature: float) -> 
             here = {number: forks[number] for number in trunk.due if forks[number].kept == index}
             live |= _fork_trunk(trunk, here, host)
         further = [trunk for trunk in trunks if any(index < forks[number].kept for number in trunk.due)]
-        # Carry out the action that was recorded at the step, in all trunks, and see that it leads where it led.
+        # Repeat the recorded action of the step in all trunks, and check that it leads to the same observation.
         steps = {trunk.number: trunk.recorded.steps[index] for trunk in further}
         outcomes = host.act({number: step.action or "" for number, step in steps.items()})
         for trunk in further:
@@ -93,10 +92,12 @@ def play_forks(forks: Sequence[Fork], player: Player, *, temperature: float) -> 
 
 
 def _check_shown(trunk: _Trunk, index: int, shown: Observation | Fault) -> Observation:
-    """What the environment shows before a step; an error where that is not what was recorded."""
+    """The observation before a step; an error if it is not the recorded one."""
     where = f"task {trunk.recorded.task.id!r}, attempt {trunk.recorded.attempt}, step {index}"
     if isinstance(shown, Fault):
-        raise EnvironmentFault(f"{where}: its recorded actions cannot be repeated ({shown.message}); mend the world")
+        raise EnvironmentFault(
+            f"{where}: its recorded actions cannot be repeated ({shown.message}); fix the environment"
+        )
     recorded = trunk.recorded.steps[index].observation
     if shown.text != recorded:
         raise EnvironmentFault(
@@ -107,7 +108,7 @@ def _check_shown(trunk: _Trunk, index: int, shown: Observation | Fault) -> Obser
 
 
 def _fork_trunk(trunk: _Trunk, forks: Mapping[int, Fork], host: Host) -> dict[int, LiveAttempt]:
-    """The continuations that begin where a trunk stands now, by number."""
+    """The continuations that start at the current step of a trunk, by number."""
     recorded = trunk.recorded
     has_ended = any(fork.kept == len(recorded.steps) for fork in forks.values())
     if not has_ended:
@@ -117,7 +118,7 @@ def _fork_trunk(trunk: _Trunk, forks: Mapping[int, Fork], host: Host) -> dict[in
     live = {}
     for number, fork in forks.items():
         kept = list(recorded.steps[: fork.kept])
-        # Which weights sampled a step: as it says itself, or those of its whole attempt.
+        # The versions of the step if it has them, else those of its whole rollout.
         versions = [
             tuple(VersionSpan(*span) for span in step.versions)
             or tuple(VersionSpan(version, len(step.response_ids)) for version in recorded.versions[-1:])

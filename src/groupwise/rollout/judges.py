@@ -1,8 +1,8 @@
-"""Judges: what they are asked, and those that are a rule or a function.
+"""Judges: their questions, and the judges that are a rule or a function.
 
-A judge is a part of the slot `judge`: it is called with questions and returns a finite number for each. That is all
-that a rule needs. What a function or a server says may differ from one time to the next, so their answers are written
-down as they come: they are `RecordedJudge`s.
+A judge is a part of the slot `judge`: it is called with questions and returns a finite number for each. A rule needs no
+more. A function or a server may answer differently each time. So their answers are recorded at once: they are
+`RecordedJudge`s.
 """
 
 from __future__ import annotations
@@ -24,90 +24,89 @@ from groupwise.system.text import describe_value, escape_surrogates, quote_line
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeQuestion:
-    """Something that a judge is asked about.
+    """A question to a judge.
 
     Worked example: `JudgeQuestion(task=task, context="You see a door.", answer="open door")`.
     """
 
     task: Task
-    """The task that was attempted; its payload may hold what is right."""
+    """The task; its payload may have the right answer."""
     context: str
-    """What was shown before the answer."""
+    """The observation before the answer."""
     answer: str
-    """What was said or done."""
+    """The response or the action."""
     said: str = ""
-    """What was said before it in the same response, where it is a piece of one."""
+    """The response before the answer, if the answer is a piece of a response."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of its step already, such as what the environment tells."""
+    """Step info, such as that of the environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeCall:
-    """One call of a judge, and what came of it."""
+    """One call of a judge, and its result."""
 
     answered: str | None
-    """What it said; None = nothing came back."""
+    """The judge's answer; None = no answer."""
     fault: str
-    """Why that is no score; empty = it is one."""
+    """Why the answer is no score; empty = it is one."""
     seconds: float
-    """How long it took."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What came of asking a judge one thing, with every call that it took.
+    """The result of one question, with all its calls.
 
-    Worked example: the first answer had no score and the second "score: 7": score 7.0, two calls, the first with a
-    fault.
+    Worked example: the first answer had no score and the second was "score: 7". Then the score is 7.0, with two calls,
+    the first with a fault.
     """
 
     score: float | None
-    """What was read; None = nothing, and no fallback was declared."""
+    """The score; None = no score was read, and there is no fallback."""
     calls: tuple[JudgeCall, ...]
     is_fallback: bool = False
-    """Whether the score is the declared fallback and not what the judge said."""
+    """Whether the score is the fallback and not from the judge."""
 
 
 @runtime_checkable
 class RecordedJudge(Protocol):
-    """A judge whose answers are written down, and read from there where the same is asked again."""
+    """A judge whose answers are recorded, and read from the record if the same is asked again."""
 
     @property
     def max_calls(self) -> int | None:
-        """How many calls a run may make; None = any number."""
+        """Maximum number of calls of a run; None = no limit."""
 
     def check(self, *, is_new: bool) -> None:
-        """Raise where it cannot work, before anything is played; `is_new` = nobody has asked it in this run."""
+        """Raise an error if it cannot work, before any rollout; `is_new` = the run has not asked it yet."""
 
     def write_questions(self, question: JudgeQuestion) -> list[Mapping[str, Any]]:
-        """What is asked about a question, as JSON that decides the answer; several = their scores are averaged."""
+        """The requests for a question, as JSON that determines the answer; if several, their scores are averaged."""
 
     def ask(self, asked: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Judgement]]:
-        """Ask, and tell what came of each, by its place, as it comes.
+        """Ask, and yield each judgement with its position, as it comes.
 
-        After one without a score nothing else is begun; what was under way is told too, and what was not is left out.
+        After one without a score, no call is started. Those that run are yielded too; the others are left out.
         """
 
     def explain(self, judgement: Judgement) -> str:
-        """One sentence about a judgement without a score: what went wrong, and what to do."""
+        """One sentence about a judgement without a score: the problem and the fix."""
 
 
 Points = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class CheckedSteps(Part, slot="judge"):
-    """Points for a step that passed every check its environment made, and called nothing but what leads to the answer.
+    """Points for a step that passed every check of its environment and made only calls that lead to the answer.
 
-    A rule, not a model: it reads the facts `checks`, `calls` and `gold_calls`, which environments with tools tell. A
-    step that called nothing, such as an answer, goes by its checks alone, and so does every step of an environment that
-    does not know which calls lead to the answer (`search_qa`, the shops).
+    This is a rule, not a model. It reads the step info `checks`, `calls` and `gold_calls` of environments with tools.
+    If a step made no call, or the environment does not know the right calls (`search_qa`, the shops), only its checks
+    count.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"checks"})
     passed: Points = 2.0
-    """Said of a step that passed; a logit, to those who read it as one."""
+    """Score of a step that passed; some parts read it as a logit."""
     failed: Points = -2.0
-    """Said of any other."""
+    """Score of any other step."""
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         return [self.passed if _has_passed(question) else self.failed for question in questions]
@@ -121,21 +120,21 @@ def _has_passed(question: JudgeQuestion) -> bool:
             "environment that tells it, or another judge"
         )
     calls = question.facts.get("calls", [])
-    gold = question.facts.get("gold_calls", calls)  # unknown: nobody can say that a call was for nothing
+    gold = question.facts.get("gold_calls", calls)  # if not known, no call counts as wrong
     return all(checks.values()) and all(call in gold for call in calls)
 
 
 class CheckedLines(Part, slot="judge"):
-    """Points for a line of a worked sum that goes on from the result before it and adds up rightly.
+    """Points for a line of a worked sum that continues from the previous result and is correct.
 
-    A rule, not a model: `worked_sums` checks its lines so, and what stands before a line decides what it must go on
-    from. A piece that ends no line of its own has the points of the line that it belongs to.
+    This is a rule, not a model; `worked_sums` checks its lines with it. The text before a line gives the previous
+    result. A piece without a line end has the points of its line.
     """
 
     right: Points = 1.0
-    """Said of a right line."""
+    """Score of a correct line."""
     wrong: Points = 0.0
-    """Said of any other."""
+    """Score of any other line."""
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         return [self.right if _is_right(question) else self.wrong for question in questions]
@@ -148,32 +147,29 @@ def _is_right(question: JudgeQuestion) -> bool:
             f"task {question.task.id!r} has no numbers to add (`terms`), which the judge checked_lines reads; use it "
             "with worked_sums, or another judge"
         )
-    from groupwise.envs.small.worked_sums import check_answer  # with it all environments
+    from groupwise.envs.small.worked_sums import check_answer  # imports all environments
 
     checked = check_answer(f"{question.said} {question.answer}", [int(term) for term in terms])
     return bool(checked.is_right) and checked.is_right[-1]
 
 
 class PhraseJudge(Part, slot="judge"):
-    """Points for each phrase that an answer holds, once however often it comes; 0 for an answer that holds none.
+    """Points for each phrase in an answer; a repeated phrase counts once. An answer without a phrase gets 0.
 
-    A rule, not a model: what it says follows from the text alone. It is there to try a method out that asks a judge,
-    and for tasks where a rule is all that is needed.
+    This is a rule, not a model: the score depends only on the text. Use it to try out methods with a judge, and for
+    tasks for which a rule is enough.
     """
 
     phrases: Annotated[tuple[tuple[str, Points], ...], Field(min_length=1)]
     """Phrases, each with its points: `phrases = [["please", 1.0], ["dunno", -0.5]]`."""
     ignores_case: bool = True
-    """Whether capital letters are read as small ones."""
+    """Whether upper and lower case are equal."""
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
-        return [self._points(question.answer) for question in questions]
-
-    def _points(self, answer: str) -> float:
-        text = answer.casefold() if self.ignores_case else answer
-        return math.fsum(
-            points for phrase, points in self.phrases if (phrase.casefold() if self.ignores_case else phrase) in text
-        )
+        fold: Callable[[str], str] = str.casefold if self.ignores_case else str
+        scored = [(fold(phrase), points) for phrase, points in self.phrases]
+        texts = [fold(question.answer) for question in questions]
+        return [math.fsum(points for phrase, points in scored if phrase in text) for text in texts]
 
 
 class FunctionJudge(Part, slot="judge"):
@@ -181,16 +177,16 @@ class FunctionJudge(Part, slot="judge"):
 
         def score(question: JudgeQuestion) -> float: ...
 
-    What it returns is written down in the run's folder (judge.jsonl) and read from there where the same is asked again:
-    it may ask whomever it likes, and a run that goes on comes to the same numbers.
+    Its results are recorded in the run folder (judge.jsonl), and read from there if the same is asked again. So it may
+    call any service, and a resumed run gets the same numbers.
     """
 
     function: str
-    """Where it is: "package.module:function"."""
+    """The function, as "package.module:function"."""
     max_calls: Annotated[int, Field(ge=1)] | None = None
-    """Calls that the run may make in all; None = any number."""
+    """Maximum number of calls of the run; None = no limit."""
     fallback: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """The score where the function raises or returns no finite number; None = the run ends."""
+    """The score if the function raises or returns no finite number; None = the run ends."""
 
     @field_validator("function")
     @classmethod
@@ -225,13 +221,15 @@ class FunctionJudge(Part, slot="judge"):
                 return
 
     def explain(self, judgement: Judgement) -> str:
-        return f"{self.function} {judgement.calls[-1].fault}; mend the function, or declare a `fallback`"
+        return f"{self.function} {judgement.calls[-1].fault}; fix the function, or declare a `fallback`"
 
     def _settle(self, function: Callable[..., Any], sample: Mapping[str, Any]) -> Judgement:
         began, fault, score = time.monotonic(), "", None
         try:
-            score = function(_read_question(sample))
-        except Exception as error:  # a function of somebody else's may raise anything
+            texts = {name: sample[name] for name in ("context", "answer", "said")}
+            # The function gets only what is recorded.
+            score = function(JudgeQuestion(task=Task(**sample["task"]), facts=sample["facts"], **texts))
+        except Exception as error:  # a user's function may raise anything
             fault = f"raised {type(error).__name__}: {quote_line(str(error))}"
         if not fault and (isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score)):
             fault, score = f"returned {describe_value(score)} and no finite number", None
@@ -244,11 +242,5 @@ class FunctionJudge(Part, slot="judge"):
     def _load(self) -> Callable[..., Any]:
         function = load_outside("judge", self.function)
         if not callable(function):
-            raise ConfigError(f"algorithm.judge: {self.function!r} is no function; name one")
+            raise ConfigError(f"algorithm.judge: {self.function!r} is not a function; name one")
         return function
-
-
-def _read_question(sample: Mapping[str, Any]) -> JudgeQuestion:
-    """The question as it is written down: the function sees no more than that."""
-    texts = {name: sample[name] for name in ("context", "answer", "said")}
-    return JudgeQuestion(task=Task(**sample["task"]), facts=sample["facts"], **texts)

@@ -1,4 +1,4 @@
-"""A judge while a run lasts: it is asked each thing once, and what it says is checked, counted and written down."""
+"""The judge of a run: each question is asked once, and the answers are checked, counted and recorded."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from groupwise.system.text import escape_surrogates
 
 @dataclass
 class JudgeCost:
-    """What the questions of an update cost, whether they were asked now or before the run was cut short."""
+    """The cost of an update's questions, asked now or before the run was interrupted."""
 
     questions: int = 0
     calls: int = 0
-    """Calls of the judge for what no earlier update had asked."""
+    """Calls of the judge for questions that no earlier update had asked."""
     unreadable: int = 0
-    """Those of them from which no score came."""
+    """Calls without a score."""
     fallbacks: int = 0
     _counted: set[str] = field(default_factory=set)
 
     def count(self, digest: str, judgement: Judgement, *, is_new: bool) -> None:
-        """Count a question's judgement, once an update; its calls only in the update that asked first."""
+        """Count a judgement once per update; count its calls only in the update that asked first."""
         if digest in self._counted:
             return
         self._counted.add(digest)
@@ -43,14 +43,14 @@ class JudgeCost:
 
 
 class LiveJudge:
-    """The judge of a run; a rule is called, and what a recorded one says is kept in the record."""
+    """The judge of a run. A rule is called; the answers of a recorded judge are kept in the record."""
 
     def __init__(self, part: Judge, path: Path, *, may_write: bool = True) -> None:
         is_recorded = isinstance(part, RecordedJudge)
         self._part, self._record = part, JudgeRecord(path, may_write=may_write) if is_recorded else None
 
     def check(self) -> None:
-        """Raise where the judge cannot work, before anything is played."""
+        """Raise an error if the judge cannot work, before any rollout."""
         if isinstance(self._part, RecordedJudge) and self._record is not None:
             self._part.check(is_new=self._record.num_calls == 0)
 
@@ -59,7 +59,7 @@ class LiveJudge:
         return self._record is not None
 
     def ask(self, questions: Sequence[JudgeQuestion], cost: JudgeCost, *, update: int) -> list[float]:
-        """A score for each question; what an update asks is added to its cost."""
+        """A score for each question; the cost of the update is increased."""
         cost.questions += len(questions)
         if not isinstance(self._part, RecordedJudge) or self._record is None:
             return self._part(questions)
@@ -85,12 +85,12 @@ class LiveJudge:
         return averages
 
     def _settle(self, part: RecordedJudge, record: JudgeRecord, unsettled: dict[str, Any], update: int) -> None:
-        """Ask what has no answer yet; whatever comes back is written down before anything else happens."""
+        """Ask the questions without an answer; each answer is recorded at once."""
         where = f"algorithm.judge ({type(part).__name__})"
         if part.max_calls is not None and record.num_calls + len(unsettled) > part.max_calls:
             raise EngineFault(
                 f"{where}: update {update} has {len(unsettled)} things to ask, and of {part.max_calls} calls "
-                f"{record.num_calls} are spent; raise algorithm.judge.max_calls and go on with --resume"
+                f"{record.num_calls} are spent; raise algorithm.judge.max_calls and continue with --resume"
             )
         names, samples, trouble = list(unsettled), list(unsettled.values()), ""
         for place, judgement in part.ask(samples):
@@ -102,27 +102,27 @@ class LiveJudge:
             raise EngineFault(f"{where}: {trouble}")
 
 
-# The record of a judge: a line of JSON for everything that it was asked, in the run's folder.
+# The record of a judge in the run folder: one line of JSON per question.
 #
-# A line is written as soon as an answer is there, and what stands in it is not asked again: a run that was cut short
-# goes on with the answers that it has, and comes to the same numbers, to the bit.
+# A line is written as soon as there is an answer, and the question is not asked again. So an interrupted run resumes
+# with its answers, and its numbers are bit-exact.
 
 
 def digest_question(asked: Mapping[str, Any]) -> str:
-    """What names a question: equal questions are equal text."""
+    """The digest of a question."""
     return hashlib.sha256(to_canonical_json(asked).encode()).hexdigest()[:32]
 
 
 class JudgeRecord:
-    """What a judge was asked and answered in a run, by the question's digest; any thread may write."""
+    """The questions and answers of a judge in a run, by the question's digest; thread-safe for writing."""
 
     def __init__(self, path: Path, *, may_write: bool = True) -> None:
         self._path, self._may_write = path, may_write
         self._lock = Lock()
         self.settled: dict[str, tuple[int, Judgement]] = {}
-        """The update that asked first, and what the judge said that is a score."""
+        """The update that asked first, and the judgement with a score."""
         self.num_calls = 0
-        """Calls that the run has made so far, those without a score included."""
+        """Calls of the run so far, also those without a score."""
         self._read()
 
     def write(self, digest: str, asked: Mapping[str, Any], judgement: Judgement, *, update: int) -> None:
@@ -147,7 +147,7 @@ class JudgeRecord:
             except OSError as error:
                 raise FileError(
                     f"{self._path}: what the judge said could not be written ({error.strerror}); free some space, see "
-                    "that the folder may be written, then go on with --resume"
+                    "that the folder may be written, then continue with --resume"
                 ) from None
             self._keep(digest, judgement, update)
 
@@ -157,12 +157,12 @@ class JudgeRecord:
             self.settled.setdefault(digest, (update, judgement))
 
     def _read(self) -> None:
-        """Read what is there; a last line that was cut short is dropped, since its question will be asked again."""
+        """Read the record; an incomplete last line is dropped, because its question is asked again."""
         if not self._path.exists():
             return
         content = self._path.read_bytes()
         whole, _, rest = content.rpartition(b"\n")
-        if rest and self._may_write:  # somebody else may be writing that line right now
+        if rest and self._may_write:  # else another process may be writing that line
             with self._path.open("r+b") as file:
                 file.truncate(len(whole) + 1 if whole else 0)
         for number, line in enumerate(whole.splitlines(), start=1):

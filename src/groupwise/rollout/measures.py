@@ -1,6 +1,6 @@
-"""Measures: what a model or a judge says of attempts before credit is given, and what measures may ask for that.
+"""Scorers: calls of a model or a judge before the advantages, and the tools that scorers may use.
 
-What is asked is counted, and what comes of it is written down as facts of the steps.
+Calls are counted, and the results are recorded as step info.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from groupwise.rollout.judges import JudgeQuestion
 from groupwise.system.errors import ConfigError, RecordError, nearest
 
 NEEDS = frozenset({"generate", "score", "reference", "hidden", "judge", "play", "expert", "fork"})
-"""What a measure may declare that it needs. `score` asks the policy that sampled, `reference` the one that the run
-started from; `play` has attempts played to their end in the run's environments, `fork` has them go on from the middle
-of recorded ones, `expert` asks what their experts would have done."""
+"""What a scorer may declare that it needs. `score` asks the policy that sampled, `reference` the policy at the start of
+the run. `play` runs rollouts in the run's environments, `fork` continues recorded ones, `expert` asks the experts of
+environments."""
 
 
 def sort_by_step(groups: Sequence[Sequence[Trajectory]], facts: Iterable[dict[str, Any]]) -> list[Any]:
-    """The facts of all steps, one after the other, as a measure gives them: by group, attempt and step."""
+    """Arrange the info of all steps by group, rollout and step, as a scorer returns it."""
     remaining = iter(facts)
     return [[[next(remaining) for _ in trajectory.steps] for trajectory in group] for group in groups]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """A beginning of an answer that the policy is to go on from.
+    """A beginning of an answer that the policy continues.
 
-    Worked example: `Continuation(task=task, forced=step.response_ids[:6], seed=42)` attempts the task with the first
-    six tokens of a recorded answer, and whatever the policy says after them.
+    Worked example: `Continuation(task=task, forced=step.response_ids[:6], seed=42)` starts a rollout with the first six
+    tokens of a recorded answer; the policy samples the rest.
     """
 
     task: Task
-    """The task to attempt, from its beginning."""
+    """The task, from its beginning."""
     forced: tuple[int, ...]
-    """Ids that the first response begins with."""
+    """Token ids that the first response begins with."""
     seed: int
-    """Where its random numbers come from; take it from `draw`."""
+    """Its seed; take it from `draw`."""
 
 
 class Tools(Protocol):
-    """What the trainer lends a measure for one update; the weights are those that sampled the attempts."""
+    """What a scorer may use in one update; the weights are those that sampled the rollouts."""
 
     @property
     def temperature(self) -> float:
@@ -69,38 +69,38 @@ class Tools(Protocol):
     def score(
         self, pairs: Sequence[PromptAndResponse], *, temperature: float | None = None, weights: PolicyRole = "current"
     ) -> list[tuple[float, ...]]:
-        """Log-probability of each response token; without a temperature, at the one that responses were sampled at."""
+        """Log-probability of each response token; the default temperature is that of sampling."""
 
     def hidden(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
-        """The policy's last hidden state at each response token: an array of tokens by width for each pair."""
+        """The policy's last hidden state at each response token: one array (tokens, width) per pair."""
 
     def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
-        """What the algorithm's judge says of each question."""
+        """The score of the algorithm's judge for each question."""
 
     def play(self, continuations: Sequence[Continuation], *, extra_tokens: int = 0) -> list[Trajectory]:
-        """Attempts that begin as told, played to their end and paid as the run's attempts are; a fault is one too.
+        """Run rollouts with these beginnings to their end, with the run's rewards; those with a fault are returned too.
 
-        `extra_tokens` is room beyond the run's longest response, for what is forced in addition to a recorded one.
+        `extra_tokens` are allowed beyond the run's longest response, for tokens forced in addition to a recorded one.
         """
 
     def play_forks(self, forks: Sequence[Fork]) -> list[Trajectory]:
-        """Attempts that go on from the middle of recorded ones, played to their end; a fault is one too.
+        """Run continuations of recorded rollouts to their end; those with a fault are returned too.
 
-        They are not paid: what the run's rewards would make of them is not known, but whether they succeeded.
+        They have the environment's success, but not the run's rewards.
         """
 
     def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:
-        """What the environment's expert would have done in the place of each step of some attempts.
+        """The action of the environment's expert at each step of some rollouts.
 
-        The recorded actions are carried out again in fresh environments. None where the expert knows nothing, and from
-        a fault of the environment on.
+        The recorded actions are repeated in new environments. None if the expert knows no action, and after a fault of
+        the environment.
         """
 
     def text(self, ids: Sequence[int]) -> str:
-        """What ids say."""
+        """The text of ids."""
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id says by itself, white space included."""
+        """The text of each id, with white space."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The ids of a text."""
@@ -108,14 +108,14 @@ class Tools(Protocol):
 
 @runtime_checkable
 class GivesHidden(Protocol):
-    """A learner that can say what its model holds inside; one from elsewhere need not."""
+    """A learner that can return hidden states; outside learners need not."""
 
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
-        """The last hidden state at each response token: an array of tokens by width for each pair."""
+        """The last hidden state at each response token: one array (tokens, width) per pair."""
 
 
 def check_learner(algorithm: Algorithm, learner: object) -> None:
-    """Refuse measures of hidden states with a learner that does not give them."""
+    """Raise an error if a scorer needs hidden states and the learner has none."""
     for part in algorithm.measures or ():
         if "hidden" in part.needs and not isinstance(learner, GivesHidden):
             raise ConfigError(
@@ -125,9 +125,9 @@ def check_learner(algorithm: Algorithm, learner: object) -> None:
 
 
 def check_measures(algorithm: Algorithm) -> None:
-    """Refuse measures that need what nothing here gives, and parts that read what none writes; before a model loads.
+    """Raise an error for scorers with unknown needs, and parts that read info that no scorer writes.
 
-    A part says what it reads in `reads`, a measure what it writes in `writes`; without that it may write anything.
+    A part declares what it reads in `reads`, a scorer what it writes in `writes`; without it, it may write anything.
     """
     _check_read_facts(algorithm)
     for part in algorithm.measures or ():
@@ -142,7 +142,7 @@ def check_measures(algorithm: Algorithm) -> None:
 
 
 def _check_read_facts(algorithm: Algorithm) -> None:
-    """Refuse token credit whose facts a measure of groupwise writes, where no measure here may write them."""
+    """Raise an error if token credit reads info of a built-in scorer that the algorithm does not have."""
     measures = algorithm.measures or ()
     if any(not hasattr(part, "writes") for part in measures):
         return
@@ -163,7 +163,7 @@ def _check_read_facts(algorithm: Algorithm) -> None:
                     )
 
 
-# Cutting answers into segments, and playing on from where a segment ends.
+# Cutting answers into segments, and continuing from the end of a segment.
 #
 # A segment end is a number of sampled tokens; the last one is the length of the response. Ends before it are *inner*.
 
@@ -171,7 +171,7 @@ LARGEST_SEED = 2**63
 
 
 def cut_after_uncertain(logps: Sequence[float], *, max_probability: float, per_segment: int) -> list[int]:
-    """End a segment after every so many tokens that were less likely than `max_probability`.
+    """End a segment after every `per_segment` tokens that were less likely than `max_probability`.
 
     >>> cut_after_uncertain([-1.0, 0.0, -1.0, -1.0, 0.0], max_probability=0.9, per_segment=2)
     [3, 5]
@@ -188,9 +188,9 @@ def cut_after_uncertain(logps: Sequence[float], *, max_probability: float, per_s
 def cut_after_separators(
     pieces: Sequence[str], *, separators: Sequence[str], min_tokens: int, max_segments: int
 ) -> list[int]:
-    """End a segment after each token with which a separator is complete, if it has enough tokens; too many are merged.
+    """End a segment at each token that completes a separator, if the segment is long enough; too many are merged.
 
-    Tokens may cut a separator: two line ends are a blank line, whether or not one token holds both.
+    A separator may span tokens: two line ends are a blank line, whether in one token or two.
 
     >>> cut_after_separators(["a", ";", "b", "c", ";", "d"], separators=[";"], min_tokens=2, max_segments=16)
     [2, 5, 6]
@@ -210,7 +210,7 @@ def cut_after_separators(
 
 
 def _completes(separator: str, before: str, piece: str) -> bool:
-    """Whether a piece of text holds the end of a separator, which may have begun before it."""
+    """Whether the end of a separator is in a piece; its beginning may be in the text before."""
     begun = before[max(len(before) - len(separator) + 1, 0) :]
     return separator in begun + piece
 
@@ -220,7 +220,7 @@ def take_sampled(step: Step) -> tuple[int, ...]:
 
 
 def take_answer(trajectory: Trajectory, what: str) -> Step:
-    """The one step of an attempt; attempts of several are refused, since only a first answer can be gone on from."""
+    """The only step of a rollout; an error if there are several, because only a first answer can be continued."""
     if len(trajectory.steps) != 1:
         raise RecordError(
             f"{trajectory.describe()}: it has {len(trajectory.steps)} steps, and "
@@ -237,7 +237,7 @@ def play_on(
     times: int,
     extra_tokens: int = 0,
 ) -> list[list[Trajectory]]:
-    """Go on from beginnings of answers, so many times each; attempts that a fault ended are left out."""
+    """Continue each beginning of an answer `times` times; rollouts that ended with a fault are left out."""
     continuations = [
         Continuation(
             task=trajectory.task,
@@ -255,17 +255,17 @@ def play_on(
 
 
 class JudgeScore(Part, slot="measure"):
-    """Ask the algorithm's judge about every step, and write its number down as a fact.
+    """Ask the algorithm's judge about every step, and record its score as step info.
 
-    A signal or an estimator reads it as a column of that name: `{ kind = "column", name = "judge_score" }`. All steps
-    of an update are asked about at once.
+    A signal or an estimator reads it as a column: `{ kind = "column", name = "judge_score" }`. All steps of an update
+    are asked at once.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"judge"})
     fact: str = "judge_score"
-    """What the fact is called."""
+    """Name of the step info."""
     about: Literal["response", "action"] = "response"
-    """What is judged: everything that was said, or the action that was read out of it."""
+    """What is judged: the response, or the action that was read from it."""
 
     @property
     def writes(self) -> frozenset[str]:
@@ -276,39 +276,32 @@ class JudgeScore(Part, slot="measure"):
             JudgeQuestion(
                 task=trajectory.task,
                 context=step.observation or "",
-                answer=self._answer(step, tools),
+                answer=(step.action or "") if self.about == "action" else tools.text(step.response_ids),
                 facts=step.facts,
             )
             for group in groups
             for trajectory in group
             for step in trajectory.steps
         ]
-        scores = iter(tools.judge(questions))
-        return [
-            [[{self.fact: float(next(scores))} for _ in trajectory.steps] for trajectory in group] for group in groups
-        ]
-
-    def _answer(self, step: Step, tools: Tools) -> str:
-        return (step.action or "") if self.about == "action" else tools.text(step.response_ids)
+        return sort_by_step(groups, ({self.fact: float(score)} for score in tools.judge(questions)))
 
 
 class ReferenceScore(Part, slot="measure"):
-    """Write down the log-probability of each response under the reference policy, as the fact `reference_logp`.
+    """Record the log-probability of each response under the reference policy, as the step info `reference_logp`.
 
         reference_logp = sum over the response's tokens of ln pi_ref(token)
 
-    With it a KL to the reference can stand in the reward of steps (the shaper `reference_kl`), as RLOO and P3O publish
-    it; `by_token` also writes `reference_token_logps`, for the reward of tokens (the token credit `token_return`), as
-    REINFORCE++ has it. Choices: the reference is the policy that the run started from, after a warm start; log-probs
-    are taken at `rollout.temperature` and given the prompt that the step trains with, so that they can be compared with
-    the recorded ones, but for attempts with guidance, a forced beginning or a temperature of their own. A step without
-    tokens has 0.
+    With it, a KL to the reference can be in the reward of steps (the shaper `reference_kl`), as in RLOO and P3O.
+    `by_token` also writes `reference_token_logps`, for the reward of tokens (the token credit `token_return`), as in
+    REINFORCE++. Choices: the reference is the policy at the start of the run, after a warm start. Log-probs are at
+    `rollout.temperature`, with the prompt that the step trains with. So they are comparable with the recorded ones,
+    except for rollouts with a hint, a forced beginning or a temperature of their own. A step without tokens has 0.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
     writes: ClassVar[frozenset[str]] = frozenset({"reference_logp", "reference_token_logps"})
     by_token: bool = False
-    """Whether the log-prob of each sampled token is written down too."""
+    """Whether the log-prob of each sampled token is recorded too."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         steps = [step for group in groups for trajectory in group for step in trajectory.steps if step.response_ids]
@@ -322,27 +315,26 @@ class ReferenceScore(Part, slot="measure"):
 
 
 class JudgedSegments(Part, slot="measure"):
-    """Cut each response into segments, and write down what the algorithm's judge says of each.
+    """Cut each response into segments, and record the score of the algorithm's judge for each.
 
-    It writes the facts `judged_ends` (sampled tokens up to the end of each segment) and `judged_scores` (a number a
-    segment). The token credits `judged_credit` and `spared_segments` read them. A question has the observation as its
-    context, the segment as its answer, and in `said` what the response said before it.
+    It writes the step info `judged_ends` (sampled tokens up to the end of each segment) and `judged_scores` (one number
+    per segment). The token credits `judged_credit` and `spared_segments` read them. A question has the observation as
+    its context, the segment as its answer, and the response before it in `said`.
 
     Source: process reward models, which score an answer step by step; ProRAG (arXiv:2601.21912) and BCPG-NSA
-    (arXiv:2505.14403) read such scores. **Choices.** The scorer is whatever `algorithm.judge` is: a rule, a function,
-    or a model behind a server. Without separators a response is one segment, as where every search is a step by itself;
-    with them a segment ends as a line of `forced_answers` does. Forced tokens are said before the first segment. A step
-    without a sampled token has no segment, and nobody is asked about it.
+    (arXiv:2505.14403) read such scores. **Choices.** `algorithm.judge` scores: a rule, a function, or a model behind a
+    server. Without separators a response is one segment; with them a segment ends like a line of `forced_answers`.
+    Forced tokens come before the first segment. A step without a sampled token has no segment and no question.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"judge"})
     writes: ClassVar[frozenset[str]] = frozenset({"judged_ends", "judged_scores"})
     separators: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """What a segment ends with; none = the whole response is one."""
+    """Texts that end a segment; none = the whole response is one segment."""
     min_tokens: Annotated[int, Field(ge=1)] = 1
-    """Tokens that a segment has at least."""
+    """Minimum number of tokens of a segment."""
     max_segments: Annotated[int, Field(ge=1)] = 64
-    """Segments that a response has at most."""
+    """Maximum number of segments of a response."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         questions, facts = list[JudgeQuestion](), list[list[list[dict[str, Any]]]]()
@@ -378,10 +370,9 @@ class JudgedSegments(Part, slot="measure"):
 
 
 def read_response_states(groups: Sequence[Sequence[Trajectory]], tools: Tools) -> Iterator[FloatArray]:
-    """The hidden states of each step's sampled tokens, tokens by width, step after step; none where none was sampled.
+    """The hidden states (tokens, width) of the sampled tokens, step by step; empty if a step has none.
 
-    One response at a time: the states of all are too many to keep (8 MB for 1,000 tokens of width 1,000), so a measure
-    makes its numbers of each before it takes the next.
+    One response at a time, because the states of all need too much memory (8 MB for 1,000 tokens of width 1,000).
     """
     for group in groups:
         for trajectory in group:
@@ -394,27 +385,28 @@ def read_response_states(groups: Sequence[Sequence[Trajectory]], tools: Tools) -
 
 
 class ResponseEmbedding(Part, slot="measure"):
-    """Write down where each response lies among the policy's hidden states: the fact `embedding`, a list of numbers.
+    """Record an embedding of each response from the policy's hidden states: the step info `embedding`, a list.
 
         embedding = mean over the sampled tokens of the last hidden state
 
-    Parts that ask how alike answers are (by their cosine, say) read it; no other model is needed. **Choices.** Ours: a
-    mean over tokens, of the state that has read the token. Numbers are kept as they are, not scaled to length 1. A step
-    without a sampled token has no numbers. They are written with the step, so a journal grows by the model's width in
-    numbers a step.
+    Parts that compare answers (by cosine, for example) read it; no other model is needed. **Choices.** Ours: a mean
+    over tokens, of the state that has read the token, not scaled to length 1. A step without a sampled token has an
+    empty list. The numbers are recorded with the step: the journal grows by the model's width per step.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"hidden"})
     fact: Annotated[str, Field(min_length=1)] = "embedding"
-    """What the fact is called."""
+    """Name of the step info."""
 
     @property
     def writes(self) -> frozenset[str]:
         return frozenset({self.fact})
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        points = (
-            states.mean(axis=0).tolist() if len(states) else list[float]()
-            for states in read_response_states(groups, tools)
+        return sort_by_step(
+            groups,
+            (
+                {self.fact: states.mean(axis=0).tolist() if len(states) else list[float]()}
+                for states in read_response_states(groups, tools)
+            ),
         )
-        return [[[{self.fact: next(points)} for _ in trajectory.steps] for trajectory in group] for group in groups]

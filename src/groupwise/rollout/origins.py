@@ -1,7 +1,7 @@
-"""Where each token of a prompt comes from: the environment, the template, the past that memory shows, the user.
+"""The origin of each token of a prompt: the environment, the template, the history in the prompt, the user.
 
-A template is any function from texts to a text, so it is asked twice: with the texts, and with marks around them. What
-stands between two marks comes from where they say; all else is the template's own.
+A template is any function from texts to a text. So it is called twice: with the texts, and with marks around them. The
+text between two marks has the origin of the marks; the rest is the template's.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from groupwise.rollout.prompts import Exchange, Prompter
 
 
 class TokenOrigin(StrEnum):
-    """Who says a token of a prompt, or of what is learnt from it."""
+    """The origin of a token of a prompt or response."""
 
     SYSTEM = "system"
     """The run's own system prompt (`rollout.system`)."""
     INSTRUCTION = "instruction"
     """The environment's instruction."""
     GUIDANCE = "guidance"
-    """What an attempt is helped with."""
+    """The hint."""
     TASK = "task"
-    """What the task asks for."""
+    """The goal of the task."""
     MEMORY = "memory"
-    """Past steps: what was shown then, and what was answered."""
+    """Past steps: observations and responses."""
     OBSERVATION = "observation"
-    """What the environment shows now, possible actions included."""
+    """The current observation, with the possible actions."""
     TEMPLATE = "template"
-    """The words of the template, and the frame of the chat around the turns."""
+    """The words of the template, and the chat template around the turns."""
     RESPONSE = "response"
     """The response to the prompt."""
 
 
 class AttributedIds(NamedTuple):
-    """Token ids, each with where it comes from."""
+    """Token ids with their origins."""
 
     ids: tuple[int, ...]
     origins: tuple[TokenOrigin, ...]
@@ -46,17 +46,17 @@ class AttributedIds(NamedTuple):
 
 ORIGINS = tuple(TokenOrigin)
 FIRST_MARK, LAST_MARK = 0xF0000, 0xF00FF
-"""Characters of Unicode's private use. Before a text stands the first one, or as many after it as its origin has before
-it in `ORIGINS`; behind the text stands the last."""
+"""Private-use characters of Unicode. The mark before a text is the first one plus the position of the text's origin in
+`ORIGINS`; the mark after it is the last one."""
 
 Mark = Callable[[TokenOrigin, str], str]
-"""Marks what comes from elsewhere, or does not."""
+"""Puts marks around a text, or returns it unchanged."""
 
 
 def attribute_prompt(
     prompter: Prompter, *, goal: str, past: Sequence[Exchange], seen: Observation, guidance_text: str = ""
 ) -> AttributedIds:
-    """Say of each token of a prompt, as `Prompter.prompt` makes it of the same past, where it comes from."""
+    """The tokens of a prompt, as `Prompter.prompt` makes it, with their origins."""
     shown = past[prompter.memory.first_shown(len(past)) :]
     frame, template = prompter.frame, prompter.template
 
@@ -98,13 +98,13 @@ def attribute_prompt(
 
 
 def _attribute_frame_opening(prompter: Prompter) -> AttributedIds:
-    """What stands before the first turn: the chat's own words, and within them the run's system prompt."""
+    """The text before the first turn: that of the chat template, with the run's system prompt in it."""
     frame, system = prompter.frame, prompter.system.strip()
     before, _, after = frame.opening_text.partition(system) if system else (frame.opening_text, "", "")
     origins = [TokenOrigin.TEMPLATE] * len(before) + [TokenOrigin.SYSTEM] * len(system)
     origins += [TokenOrigin.TEMPLATE] * len(after)
     attributed = _attribute_characters(prompter, frame.opening_text, origins)
-    unsaid = len(frame.opening) - len(attributed.ids)  # a start token that no text stands for
+    unsaid = len(frame.opening) - len(attributed.ids)  # a start token without text
     return AttributedIds(frame.opening, (TokenOrigin.TEMPLATE,) * unsaid + attributed.origins)
 
 
@@ -113,7 +113,7 @@ def _make_one_origin(ids: Sequence[int], origin: TokenOrigin) -> AttributedIds:
 
 
 def _attribute_text(prompter: Prompter, write: Callable[[Mark], str]) -> AttributedIds:
-    """The ids of a text that a template writes; the whole text is the template's where it makes something of marks."""
+    """The ids of a text from a template. If the template changes marked text, all of it counts as the template's."""
     text, marked = write(lambda _, part: part), write(_mark)
     said, origins = _read_marks(marked)
     if said != text:
@@ -122,12 +122,12 @@ def _attribute_text(prompter: Prompter, write: Callable[[Mark], str]) -> Attribu
 
 
 def _mark(origin: TokenOrigin, text: str) -> str:
-    """A text with marks around it; nothing stays nothing, since a template may ask whether there is anything."""
+    """A text with marks around it; an empty text stays empty, because a template may test for it."""
     return f"{chr(FIRST_MARK + ORIGINS.index(origin))}{text}{chr(LAST_MARK)}" if text else text
 
 
 def _read_marks(marked: str) -> tuple[str, list[TokenOrigin]]:
-    """A text without its marks, and where each character comes from."""
+    """A text without its marks, and the origin of each character."""
     said, origins, current = [], [], TokenOrigin.TEMPLATE
     for character in marked:
         code = ord(character)
@@ -142,7 +142,7 @@ def _read_marks(marked: str) -> tuple[str, list[TokenOrigin]]:
 
 
 def _attribute_characters(prompter: Prompter, text: str, origins: Sequence[TokenOrigin]) -> AttributedIds:
-    """The ids of a text whose characters' origins are known; a token of several has that of its first that is shown."""
+    """The ids of a text with known origins of characters; a token has the origin of its first visible character."""
     ids, found = prompter.encode(text), []
     for begin, end in _locate_tokens(prompter, text, ids):
         place = next((place for place in range(begin, end) if not text[place].isspace()), begin)
@@ -151,11 +151,11 @@ def _attribute_characters(prompter: Prompter, text: str, origins: Sequence[Token
 
 
 def _locate_tokens(prompter: Prompter, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """From where to where in a text its tokens stand."""
+    """The begin and end of each token in a text."""
     if getattr(prompter.tokenizer, "is_fast", False):
         encoding = prompter.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(begin, end) for begin, end in encoding["offset_mapping"]]
-    # A tokenizer in Python does not say: its tokens are laid end to end as they decode.
+    # A slow tokenizer gives no offsets: its decoded tokens are taken one after the other.
     lengths = [len(prompter.tokenizer.decode([token], skip_special_tokens=False)) for token in ids]
     ends = [min(end, len(text)) for end in accumulate(lengths)]
     return list(zip([0, *ends], ends, strict=False))

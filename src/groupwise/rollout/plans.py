@@ -1,4 +1,4 @@
-"""Attempt plans: who is attempted in an update, how often and with what guidance, and which groups are compared."""
+"""Plans: which tasks get rollouts in an update, how many and with which hint, and which groups are compared."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from groupwise.store.attempt_index import PastAttempts
 from groupwise.system.errors import ConfigError
 
 Group = Sequence[Trajectory]
-"""The attempts at one task that ended without a fault, scored."""
+"""The rollouts of one task that ended without a fault, scored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedRound:
-    """What came of the requests of one round."""
+    """The results of the requests of one round."""
 
     requests: Sequence[AttemptRequest] = ()
-    """What was asked for."""
+    """The requests."""
     groups: Sequence[Group] = ()
-    """The unguided attempts, by task."""
+    """The rollouts without a hint, by task."""
     guided: Sequence[Group] = ()
-    """The guided attempts that are compared with one another, by their prompt."""
+    """The rollouts with a hint that are compared with each other, by prompt."""
     joining: Sequence[Group] = ()
-    """The guided attempts that join or replace unguided ones, by task."""
+    """The rollouts with a hint that join or replace those without, by task."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """What an update has played so far."""
+    """The rounds of an update so far."""
 
     update: int
     """Number of the update."""
@@ -46,67 +46,67 @@ class Played:
 
     @property
     def groups(self) -> list[Group]:
-        """The unguided groups of all rounds; a task that came twice has two."""
+        """The groups without a hint of all rounds; a task that came twice has two."""
         return [group for played in self.rounds for group in played.groups]
 
     @property
     def guided(self) -> list[Group]:
-        """The groups of all rounds that are compared with one another alone."""
+        """The groups with a hint of all rounds, each compared on its own."""
         return [group for played in self.rounds for group in played.guided]
 
 
 class PlanTools(Protocol):
-    """What a plan may ask of its run: fresh tasks, the whole panel, and the tokenizer."""
+    """What a plan may use: new tasks, the train set, and the tokenizer."""
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The whole training panel."""
+        """The whole train set."""
 
     def fresh(self, num: int) -> list[Task]:
-        """The next tasks of the run's curriculum, which goes on by as many."""
+        """The next tasks of the run's curriculum."""
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, Mapping[str, float]]:
-        """What stateful parts know of tasks, by the name of the column and the id of the task."""
+        """What stateful parts know about tasks, by column name and task id."""
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text, to be forced."""
+        """Token ids of a text, for forced tokens."""
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """What a response says."""
+        """The text of a response."""
 
 
 class AttemptPlan(Protocol):
-    """Fills the slot `plan`: says which tasks are attempted, how often and with what guidance, and which groups count.
+    """Fills the slot `plan`: chooses tasks, their number of rollouts and hints, and the groups that are compared.
 
-    One that says words of its own in guidance also has `words()`, as a template has.
+    A plan whose hints have words of their own also has `words()`, like a template.
     """
 
     @property
     def attempts(self) -> int:
-        """Attempts that a task gets as a rule, for estimates and for parts that need a certain number."""
+        """The usual number of rollouts per task, for estimates and for parts that need a certain number."""
 
     def next(
         self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
     ) -> list[AttemptRequest]:
-        """What to attempt in the next round; nothing = the update has enough.
+        """The requests of the next round; empty = the update has enough.
 
         Args:
             played: the rounds of this update so far.
-            wanted: `training.tasks`, the groups an update should have.
-            tools: what the run can be asked for, such as fresh tasks.
-            past_attempts: the attempts of earlier updates, by task.
+            wanted: `training.tasks`, the number of groups of an update.
+            tools: functions of the run, such as new tasks.
+            past_attempts: the rollouts of earlier updates, by task.
             draw: random generators by name; the same name gives the same numbers, also after a resume.
         """
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
-        """The groups that go on to be compared, once there are enough."""
+        """The groups that are compared, once there are enough."""
 
 
 class Flat(Part, slot="plan"):
-    """The same number of attempts at every task, and that is it."""
+    """The same number of rollouts for every task."""
 
     attempts: Annotated[int, Field(ge=2)] = 8
-    """Attempts at each task."""
+    """Rollouts per task."""
     reads_past_attempts: ClassVar[bool] = False
 
     def next(
@@ -120,20 +120,20 @@ class Flat(Part, slot="plan"):
 
 
 class TopUp(Part, slot="plan"):
-    """Leave out the groups whose attempts all did equally well, and attempt further tasks in their place.
+    """Drop zero-variance groups, and sample further tasks instead.
 
-    Source: dynamic sampling of DAPO (Yu et al. 2025, arXiv:2503.14476): keep a group iff 0 < solved < n, and sample on
-    until the batch is full. Choices: a round asks for as many tasks as are missing, not for a whole batch again; what
-    is compared is the score `of`, or the return where attempts have no such score, so that a length penalty does not
-    make equal answers differ; after `rounds` rounds the update goes on with what there is.
+    Source: dynamic sampling of DAPO (Yu et al. 2025, arXiv:2503.14476): keep a group iff 0 < solved < n, and sample
+    until the batch is full. Choices: a round requests only as many tasks as are missing, not a whole batch. The score
+    `of` is compared, or the return if rollouts lack that score, so that a length penalty does not make equal answers
+    differ. After `rounds` rounds the update continues with the groups it has.
     """
 
     drops_solved_groups: ClassVar[bool] = True
-    """It leaves out tasks that every attempt solved."""
+    """It drops tasks that every rollout solved."""
     attempts: Annotated[int, Field(ge=2)] = 8
-    """Attempts at each task."""
+    """Rollouts per task."""
     rounds: Annotated[int, Field(ge=1)] = 4
-    """Most rounds of an update; the first one is counted."""
+    """Maximum number of rounds of an update, with the first one."""
     of: str = "success"
     """The score that must differ within a group."""
     reads_past_attempts: ClassVar[bool] = False
@@ -147,7 +147,7 @@ class TopUp(Part, slot="plan"):
         return [AttemptRequest(task=task, attempts=self.attempts) for task in tools.fresh(missing)]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
-        """The first `wanted` that teach something; where none does, all of them, so that the update says so."""
+        """The first `wanted` groups with a learning signal; if there is none, all groups, so that metrics show it."""
         teaching = [group for group in played.groups if self._teaches(group)][:wanted]
         return [*(teaching or played.groups), *played.guided]
 
@@ -156,71 +156,71 @@ class TopUp(Part, slot="plan"):
 
 
 PlanSlot = Annotated[AttemptPlan, Slot("plan")]
-"""A field of a run file that an attempt plan fills."""
+"""A run-file field for a plan."""
 
 
-# Attempt requests: what a plan asks for, and what is wrong with a request that cannot be played.
+# Rollout requests of a plan, and their checks.
 
 MARK = "~"
-"""Parts the id of a task from that of the guidance with which it was attempted."""
+"""Separates the id of a task from the digest of the hint."""
 
 Joins = Literal["own", "unguided", "replaces_one", "replaces_group"]
-"""Whom guided attempts are compared with.
+"""Which rollouts are compared with those with a hint.
 
-own: one another; another prompt is another problem.
-unguided: the unguided attempts at the task, beside them.
-replaces_one: those too, each in the place of the unguided attempt of lowest score, where it scored higher.
-replaces_group: one another and guided ones that joined before, in the place of all unguided attempts at the task.
+own: only each other, because another prompt is another problem.
+unguided: the rollouts of the task without a hint, too.
+replaces_one: these too; each replaces the rollout without a hint that has the lowest score, if its own is higher.
+replaces_group: each other and rollouts with a hint that joined before; they replace all rollouts without a hint.
 """
 
 TrainingPrompt = Literal["given", "unguided"]
-"""Which prompt a guided attempt trains with: the one it was given, or the same without the guidance."""
+"""The prompt that a rollout with a hint trains with: the given one, or the same without the hint."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRequest:
-    """Some attempts at one task, all of one kind.
+    """A request for rollouts of one task, all with the same hint and settings.
 
     Worked example: `AttemptRequest(task=task, attempts=4, guidance_text="Look in the drawer.", joins="unguided",
-    loss_context="unguided")` plays four attempts whose prompts begin with the hint; they are compared with the
-    unguided attempts at the task, and train as if they had never seen the hint.
+    loss_context="unguided")` runs four rollouts whose prompts begin with the hint. They are compared with the rollouts
+    without a hint, and train with the prompt without the hint.
 
-    A request is unguided where it asks for nothing but a task and a number of attempts; any other is guided.
+    A request is guided if it has a hint, forced tokens or a temperature.
     """
 
     task: Task
-    """A task of the training panel."""
+    """A task of the train set."""
     attempts: int
-    """How many attempts to play, at least 1."""
+    """Number of rollouts, at least 1."""
     guidance_text: str = ""
-    """What prompts begin with, after the instruction; empty = the task alone."""
+    """The hint: prompts begin with it, after the instruction; empty = no hint."""
     forced: tuple[int, ...] = ()
-    """Token ids that the first response begins with; the policy samples what comes after them."""
+    """Token ids that the first response begins with; the policy samples the rest."""
     trains_forced: bool = False
     """Whether the forced tokens train like sampled ones."""
     temperature: float | None = None
-    """Divides the logits instead of `rollout.temperature`; None = that one."""
+    """Sampling temperature; None = `rollout.temperature`."""
     joins: Joins = "own"
-    """Whom the attempts are compared with; an unguided request always joins its task's group."""
+    """Which rollouts they are compared with; a request without a hint always joins its task's group."""
     loss_context: TrainingPrompt = "given"
-    """Which prompt the attempts train with."""
+    """The prompt that the rollouts train with."""
     why: str = ""
-    """What the plan wants the attempts for, for whoever inspects them."""
+    """Why the plan requests them; shown in reports."""
     parent: str | None = None
-    """Id of the attempt that the guidance was made of: one of this update, or of a past attempt that was read."""
+    """Id of the rollout that the hint was made of: one of this update, or a past one that was read."""
 
     @cached_property
     def is_guided(self) -> bool:
-        """Whether its attempts say nothing of how the policy does at the task by itself."""
+        """Whether it has a hint, forced tokens or a temperature of its own."""
         return bool(self.guidance_text or self.forced) or self.temperature is not None
 
     @cached_property
     def origin(self) -> Origin:
-        """What its attempts are recorded as.
+        """The origin of its rollouts.
 
-        An attempt that joins others, or that another distribution sampled than the one that learns, is `guided`: its
-        ratio is taken against the log-probs that it was sampled with. One that trains with the prompt it was given,
-        compared with its like, is `reflected`.
+        Rollouts that join others, or that were sampled from another distribution than they train with, are `guided`:
+        their ratio divides by the recorded log-probs. Rollouts that train with the given prompt and are compared only
+        with each other are `reflected`.
         """
         if not self.is_guided:
             return Origin.FRESH
@@ -229,7 +229,7 @@ class AttemptRequest:
 
     @cached_property
     def group_task(self) -> Task:
-        """The task whose group the attempts are numbered and compared in; that of a group of its own has another id."""
+        """The task in whose group the rollouts are numbered and compared; a group of its own has another id."""
         if not self.is_guided or self.joins != "own":
             return self.task
         identity = self.guidance_text
@@ -239,7 +239,7 @@ class AttemptRequest:
         return replace(self.task, id=f"{self.task.id}{MARK}{digest}")
 
     def describe(self) -> str:
-        """The request in words, beside its task and guidance; empty where the origin of its attempts says it all."""
+        """The request in words, without its task and hint; empty if the origin of its rollouts says it all."""
         forced = f"{len(self.forced)} forced token{'' if len(self.forced) == 1 else 's'}"
         words = [
             self.why,
@@ -261,16 +261,18 @@ def check_requests(
     end_id: int,
     vocabulary_size: int,
 ) -> None:
-    """Refuse requests that cannot be played, in a sentence that names the plan.
+    """Raise an error that names the plan for requests that cannot be run.
 
-    `is_known` tells whether the task of an id may be attempted, `attempted` has the ids of the tasks with unguided
-    attempts in earlier rounds of the update.
+    `is_known` says whether a task id is in the train set. `attempted` has the ids of the tasks with rollouts without a
+    hint in earlier rounds of the update.
     """
     where = f"the plan {kind_of(type(plan))}: its request"
+    with_group = set(attempted)
     for request in requests:
         if fault := _find_type_fault(request, vocabulary_size):
             raise ConfigError(f"{where} {fault}")
-    with_group = {*attempted, *[request.task.id for request in requests if not request.is_guided]}
+        if not request.is_guided:
+            with_group.add(request.task.id)
     for request in requests:
         if fault := _find_fault(request, is_known, with_group, max_tokens, end_id):
             raise ConfigError(f"{where} for task {request.task.id!r} {fault}")
@@ -321,7 +323,7 @@ def _find_fault(
         )
     if request.trains_forced and not request.forced:
         return "has trains_forced and nothing forced; leave trains_forced out"
-    if not all(type(token) is int and token >= 0 for token in request.forced):
+    if request.forced and not all(type(token) is int and token >= 0 for token in request.forced):
         return f"has forced={request.forced!r}; give token ids, as tools.encode makes them of a text"
     if len(request.forced) >= max_tokens:
         return (
@@ -335,18 +337,20 @@ def _find_fault(
     return None
 
 
-# Guided attempts that join the unguided ones at their task, or take the place of some.
+# Rollouts with a hint that join those without a hint, or replace some.
 
 Joining = tuple[AttemptRequest, Sequence[Trajectory]]
-"""A request whose attempts join others, and those of its attempts that ended without a fault."""
+"""A request whose rollouts join others, and its rollouts that ended without a fault."""
 
 
 def join_groups(groups: Sequence[Group], joining: Sequence[Joining]) -> tuple[list[list[Trajectory]], list[SetAside]]:
-    """Let guided attempts join the groups, in the order of the requests; the groups, and who lost their place.
+    """Add rollouts with a hint to the groups, in the order of the requests; returns groups and dropped rollouts.
 
-    Where the plan did not choose the group of their task, or nobody in it survived, guided attempts join nobody.
+    If the plan did not choose the group of their task, or the group is empty, the rollouts with a hint are dropped.
     """
-    group_of = {group[0].task.id: list(group) for group in groups}
+    group_of: dict[str, list[Trajectory]] = {}
+    for chosen in groups:
+        group_of[chosen[0].task.id] = list(chosen)
     set_aside: list[SetAside] = []
     for request, attempts in joining:
         group = group_of.get(request.task.id)
@@ -357,7 +361,7 @@ def join_groups(groups: Sequence[Group], joining: Sequence[Joining]) -> tuple[li
             group += attempts
         elif request.joins == "replaces_one":
             set_aside += _replace_one(group, attempts)
-        elif attempts:  # guided ones that joined before stay, and so does everybody where none survived
+        elif attempts:  # rollouts with a hint that joined before stay; if none survived, all stay
             by = f"the plan: the guided attempts from {attempts[0].attempt} on took its place"
             set_aside += [SetAside(trajectory=member, by=by) for member in group if member.origin is Origin.FRESH]
             group[:] = [*(member for member in group if member.origin is not Origin.FRESH), *attempts]
@@ -365,7 +369,7 @@ def join_groups(groups: Sequence[Group], joining: Sequence[Joining]) -> tuple[li
 
 
 def _replace_one(group: list[Trajectory], attempts: Sequence[Trajectory]) -> list[SetAside]:
-    """Let each take the place of the unguided attempt of lowest score, of several the last, where it scored higher."""
+    """Let each replace the rollout without a hint with the lowest score (the last of several), if its own is higher."""
     set_aside = []
     for attempt in attempts:
         unguided = [member for member in group if member.origin is Origin.FRESH]
@@ -379,19 +383,19 @@ def _replace_one(group: list[Trajectory], attempts: Sequence[Trajectory]) -> lis
     return set_aside
 
 
-# A plan with guidance: the attempts of another plan, and beside them attempts with guidance in their prompt.
+# A plan with hints: the rollouts of another plan, and further rollouts with a hint in their prompt.
 
 
 class Guided(Part, slot="plan"):
-    """Another plan, with a further group for each of its tasks that the guidance chooses.
+    """Another plan, with a further group with a hint for each of its tasks that the hint part chooses.
 
-    A recipe's `algorithm.guidance` makes this plan of `rollout.plan`; a run file may also name it.
+    If a method has `algorithm.guidance`, this plan wraps `rollout.plan`. A run file may also name it.
     """
 
     plan: PlanSlot
-    """Who is attempted without guidance."""
+    """The plan for rollouts without a hint."""
     guidance: GuidancePart
-    """Which of these tasks are also attempted with guidance, and what it says."""
+    """The part that chooses tasks for rollouts with a hint, and writes the hint."""
 
     @property
     def attempts(self) -> int:
@@ -430,7 +434,7 @@ class Guided(Part, slot="plan"):
                 continue
             if not self.guidance.joins_unguided_group(trajectory):
                 continue
-            # A copy as if sampled without guidance, numbered after all at the task that it joins.
+            # A copy as if sampled without the hint, with a number after all others of the task.
             task = unguided[0].task
             joined = copies.setdefault(task.id, [])
             numbers = [member.attempt for member in (*unguided, *joining) if member.task.id == task.id]
@@ -449,13 +453,13 @@ class Guided(Part, slot="plan"):
 
 
 def strip_guidance(trajectory: Trajectory) -> Trajectory:
-    """Give an attempt the prompts that it would have had without guidance; its responses stay."""
+    """Give a rollout the prompts that it would have had without its hint; its responses stay."""
     steps = [replace(step, prompt_ids=step.unguided_prompt_ids, unguided_prompt_ids=()) for step in trajectory.steps]
     return replace(trajectory, steps=tuple(steps))
 
 
 def merge_by_task(groups: Sequence[Group]) -> list[list[Trajectory]]:
-    """Make one group of each task: a task that came in several rounds is compared as a whole."""
+    """Make one group per task, also if the task came in several rounds."""
     merged: dict[str, list[Trajectory]] = {}
     for group in groups:
         for trajectory in group:
@@ -464,6 +468,6 @@ def merge_by_task(groups: Sequence[Group]) -> list[list[Trajectory]]:
 
 
 def plan_words(plan: object) -> tuple[str, ...]:
-    """The words that a plan says beside the environment's own; most say none."""
+    """The words of a plan's hints, beside those of the environment; most plans have none."""
     words = getattr(plan, "words", None)
     return tuple(words()) if words else ()

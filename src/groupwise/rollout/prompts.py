@@ -1,4 +1,4 @@
-"""Prompts as token ids: an instruction, the past steps that memory shows, and what the environment shows now."""
+"""Prompts as token ids: an instruction, the history in the prompt, and the current observation."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
     from groupwise.envs.environment import Observation
 
 MAX_NUMBERS = 40
-"""How many actions a tokenizer made from scratch can number."""
+"""Numbers of actions in the vocabulary of a tokenizer made from scratch."""
 MAX_NUMBERED_STEPS = 50
-"""Steps that a tokenizer made from scratch can number."""
+"""Numbers of steps in the vocabulary of a tokenizer made from scratch."""
 KEPT_TEXTS = 4096
-"""Texts whose ids are kept: the attempts of a group see the same ones."""
+"""Size of the cache of encoded texts; the rollouts of a group have the same observations."""
 
 PastStep = tuple[str, str]
-"""A past step in words: what was shown, and the action that was sent."""
+"""A past step as text: the observation, and the action that was sent."""
 
 
 class Template(Protocol):
-    """Fills the slot `template`: what prompts say."""
+    """Fills the slot `template`: the text of prompts."""
 
     @property
     def is_one_message(self) -> bool:
-        """Whether a prompt is a single message that tells the past, as `write_step` makes it; else it is a dialogue."""
+        """Whether a prompt is a single message with the past steps, from `write_step`; else it is a dialogue."""
 
     @property
     def asks_for_tags(self) -> bool:
-        """Whether the model is asked to act between action tags."""
+        """Whether the prompt asks for an action between action tags."""
 
     def words(self) -> tuple[str, ...]:
-        """What it says beside the environment's own words, for a tokenizer made from scratch."""
+        """Its words beside those of the environment, for a tokenizer made from scratch."""
 
     def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
-        """Write what stands at the head of every prompt of an attempt."""
+        """Write the beginning of every prompt of a rollout."""
 
     def write_observation(self, seen: Observation) -> str:
-        """Write what the environment shows now, as a turn of a dialogue."""
+        """Write the current observation, as a turn of a dialogue."""
 
     def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
         """Write all of a single message after its opening."""
@@ -59,21 +59,21 @@ class Template(Protocol):
 class PromptTemplate(Part, slot="template"):
     """A dialogue: each observation is a turn, and so is each response.
 
-    The first text of a prompt is the instruction and the goal; each observation follows as the environment shows it.
+    A prompt begins with the instruction and the goal. The observations follow as the environment gives them.
     """
 
     is_one_message: ClassVar[bool] = False
     show_instruction: bool = True
     """Whether prompts begin with the environment's one-line instruction."""
     show_goal: bool = True
-    """Whether prompts say the goal after the instruction."""
+    """Whether prompts give the goal after the instruction."""
     show_admissible: Literal["no", "yes", "numbered"] = "no"
-    """Whether observations list the possible actions, and whether with numbers to choose by."""
+    """Whether observations list the possible actions, and whether these are numbered."""
     tell_past: bool = False
-    """Whether past steps are told in words: what was shown, without the list of actions, and the action that was sent.
-    Otherwise they stand as they were, list and response, so that each prompt continues the one before."""
+    """Whether past steps are shown as the observation without the list of actions, and the action that was sent. If
+    not, they stay as they were, with list and response, and each prompt continues the previous one."""
     thoughts: bool = False
-    """Whether the model is asked to think first, between think tags, and to act between action tags."""
+    """Whether prompts ask for thoughts between think tags, then for an action between action tags."""
 
     @property
     def asks_for_tags(self) -> bool:
@@ -103,23 +103,23 @@ class PromptTemplate(Part, slot="template"):
 
 
 TemplateSlot = Annotated[Template, Slot("template")]
-"""A field of a run file that a template fills; a table without a kind is a `prompt_template`."""
+"""A run-file field for a template; a table without a kind is a `prompt_template`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """A past step, as ids."""
+    """A past step as token ids."""
 
     observation_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
-    """What was sampled, exactly, or the action in words."""
+    """The exact sampled ids, or the action as ids."""
     in_words: PastStep
 
 
 class Prompter:
-    """Puts prompts together for one run: one tokenizer, one template, one memory.
+    """Makes the prompts of one run.
 
-    `instruct` gives the instruction of a task's own environment, where several are mixed.
+    `instruct` gives the instruction of a task's environment, if several are mixed.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Prompter:
         self.frame = DialogueFrame.from_tokenizer(tokenizer, system=system)
 
     def copy(self) -> Prompter:
-        """A prompter for another thread: a tokenizer serves one at a time."""
+        """A prompter for another thread, because a tokenizer is not thread-safe."""
         return Prompter(
             copy.deepcopy(self.tokenizer),
             template=self.template,
@@ -156,28 +156,28 @@ class Prompter:
         )
 
     def for_task(self, task: Task) -> Prompter:
-        """The prompter of a task: this one, with the instruction of the task's own environment."""
+        """This prompter, with the instruction of the task's environment."""
         if self._instruct is None:
             return self
-        twin = copy.copy(self)  # the same tokenizer, and the texts that it has read
+        twin = copy.copy(self)  # shares the tokenizer and the cache of encoded texts
         twin.instruction = self._instruct(task)
         return twin
 
     def encode_opening(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
-        """Encode the head of an attempt's prompts, with guidance if there is some; a line break ends it."""
+        """Encode the beginning of a rollout's prompts, with the hint if there is one; a line break ends it."""
         opening = self.template.write_opening(self.instruction, goal, guidance_text)
         return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
 
     def encode_observation(self, seen: Observation) -> tuple[int, ...]:
-        """Encode an observation as a turn; nothing where prompts are single messages."""
+        """Encode an observation as a turn; empty if prompts are single messages."""
         return () if self.template.is_one_message else self._encode_seen(seen)
 
     def make_exchange(self, seen: Observation, response: Sequence[int], action: str) -> Exchange:
-        """Make a past step of what was seen, said and done, as later prompts show it."""
+        """A past step as later prompts show it, from observation, response and action."""
         return self.make_exchanges([(seen, response, action)])[0]
 
     def make_exchanges(self, steps: Iterable[tuple[Observation, Sequence[int], str]]) -> list[Exchange]:
-        """Make past steps, each of what was seen, said and done."""
+        """Past steps as later prompts show them, from observations, responses and actions."""
         template, end_id, exchanges = self.template, self.frame.end_id, []
         tells_past = isinstance(template, PromptTemplate) and template.tell_past
         is_one_message = template.is_one_message
@@ -197,7 +197,7 @@ class Prompter:
     def make_prompts(
         self, asked: Iterable[tuple[tuple[int, ...], Sequence[Exchange], Observation]]
     ) -> list[tuple[int, ...]]:
-        """Make prompts, each of its opening, the past steps and what is seen now."""
+        """Make prompts, each from its opening, the past steps and the current observation."""
         template, prompts = self.template, []
         before_response, between, end_id = self.frame.before_response, self.frame.between, self.frame.end_id
         is_one_message = template.is_one_message
@@ -214,47 +214,47 @@ class Prompter:
             for exchange in shown:
                 ids += exchange.observation_ids + before_response + exchange.response_ids
                 if not exchange.response_ids or exchange.response_ids[-1] != end_id:
-                    ids.append(end_id)  # a response that was cut off is closed for it
+                    ids.append(end_id)  # also after a response that was cut off
                 ids += between
             prompts.append((*ids, *self._encode_seen(seen), *before_response))
         return prompts
 
     def text(self, response_ids: Sequence[int]) -> str:
-        """What a response says, without its end token."""
+        """The text of a response, without its end token."""
         return self.read_texts([response_ids])[0]
 
     def read_texts(self, responses: Iterable[Sequence[int]]) -> list[str]:
-        """What responses say, without their end tokens."""
+        """The texts of responses, without their end tokens."""
         end_id, decode, texts = self.frame.end_id, self.tokenizer.decode, []
         for response in responses:
             ids = list(response)
             if ids and ids[-1] == end_id:
-                ids.pop()  # where it nearly always stands
+                ids.pop()  # nearly always its only place
             if end_id in ids:
                 ids = [token for token in ids if token != end_id]
             texts.append(str(decode(ids, skip_special_tokens=False)).strip())
         return texts
 
     def pieces(self, response_ids: Sequence[int]) -> list[str]:
-        """What each token says by itself, white space included; nothing where it is the end token."""
+        """The text of each token, with white space; empty for the end token."""
         return [
             "" if token == self.frame.end_id else str(self.tokenizer.decode([token], skip_special_tokens=False))
             for token in response_ids
         ]
 
 
-# Memory: how much of an attempt's past its next prompt shows.
+# The history in the prompt: how many past steps of a rollout its next prompt shows.
 
 
 class Memory(Protocol):
-    """Says which past steps a prompt shows."""
+    """Chooses the past steps that a prompt shows."""
 
     def first_shown(self, num_past: int) -> int:
-        """Index of the earliest past step that is shown, of `num_past` so far; all from there on are shown."""
+        """Index of the first of `num_past` past steps that is shown; all later ones are shown too."""
 
 
 class Window(Part, slot="memory"):
-    """Show the last few steps; every prompt begins anew, so prompts of an attempt share little but their opening."""
+    """Show the last few steps. Prompts of a rollout share little more than their opening."""
 
     steps: Annotated[int, Field(ge=0)] = 2
     """How many past steps are shown."""
@@ -264,16 +264,16 @@ class Window(Part, slot="memory"):
 
 
 class Full(Part, slot="memory"):
-    """Show everything; each prompt continues the one before, so prefixes are shared as far as can be."""
+    """Show all past steps. Each prompt continues the previous one, so prefixes are shared as much as possible."""
 
     def first_shown(self, num_past: int) -> int:
         return 0
 
 
 class AnchoredWindow(Part, slot="memory"):
-    """Show between `low` and `high` past steps: the window grows to `high`, then is cut back to `low`.
+    """Show between `low` and `high` past steps: the window grows to `high`, then is cut to `low`.
 
-    Between two cuts each prompt continues the one before, so that prefixes stay shared while prompts stay bounded.
+    Between two cuts each prompt continues the previous one. So prefixes are shared, and prompts stay bounded.
     """
 
     low: Annotated[int, Field(ge=0)] = 2
@@ -288,7 +288,7 @@ class AnchoredWindow(Part, slot="memory"):
         return self
 
     def first_shown(self, num_past: int) -> int:
-        """Whole strides are left out, so that the beginning moves seldom."""
+        """Whole strides are left out, so the beginning moves rarely."""
         if num_past <= self.high:
             return 0
         stride = self.high - self.low
@@ -301,22 +301,22 @@ MemorySlot = Annotated[Memory, Slot("memory")]
 class PublishedTemplate(Part, slot="template"):
     """The prompt that GiGPO and HGPO put ALFWorld and WebShop in (Feng et al. 2025, arXiv:2505.10978, appendix).
 
-    Every prompt is a single message: the task, how many steps were taken, the last of them as pairs of observation and
-    action, the present observation, the admissible actions, and the request to think and act between tags. It needs the
-    action rule `tagged`; how many pairs are told is the memory's, `window` with 2 in the papers.
+    Every prompt is a single message: the task, the number of steps taken, the last steps as pairs of observation and
+    action, the current observation, the admissible actions, and the request to think and act between tags. It needs
+    the action parser `tagged`. The number of pairs is set by the history in the prompt: `window` with 2 in the papers.
 
-    Choices: the order and the content are the paper's, the wording is ours. The first prompt states the task as the
-    later ones do, so that all prompts of an attempt begin alike.
+    Choices: order and content are the paper's; the wording is ours. The first prompt states the task as later ones do,
+    so all prompts of a rollout begin alike.
     """
 
     is_one_message: ClassVar[bool] = True
-    """Past steps are told within the message, not as turns of a dialogue."""
+    """Past steps are part of the message, not turns of a dialogue."""
     asks_for_tags: ClassVar[bool] = True
-    """The action stands between tags."""
+    """The action is between tags."""
     world: str = "a text home"
-    """What the agent is said to act in."""
+    """The words for the environment in the prompt."""
     thoughts: bool = True
-    """Whether the model is asked to think first, between think tags."""
+    """Whether prompts ask for thoughts first, between think tags."""
 
     def words(self) -> tuple[str, ...]:
         from groupwise.envs.environment import Observation
@@ -346,10 +346,10 @@ class PublishedTemplate(Part, slot="template"):
         return "\n".join([*lines, f"{think} one action, and write it between <action> and </action>."])
 
 
-# The frame of a dialogue: the token ids that stand before the first observation, and between the turns.
+# The frame of a dialogue: the token ids before the first observation, and between the turns.
 #
-# Prompts are put together from pieces of ids: each observation is encoded once, each response is the ids that were
-# sampled. Nothing sampled is ever decoded and encoded again, so the learner sees exactly what the sampler saw.
+# Prompts are put together from token ids: each observation is encoded once, each response is the sampled ids. Sampled
+# tokens are never decoded and encoded again, so the learner sees exactly what the engine saw.
 
 _FIRST, _ANSWER, _SECOND = "\u2402first\u2403", "\u2402answer\u2403", "\u2402second\u2403"
 
@@ -371,14 +371,14 @@ class DialogueFrame:
     end_id: int
     """The token that ends a response."""
     opening_text: str = ""
-    """What `opening` says; a start token that no text stands for comes before it."""
+    """The text of `opening`, without a start token that has no text."""
 
     @classmethod
     def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, *, system: str = "") -> DialogueFrame:
-        """Read the frame off a tokenizer's chat template; plain text where it has none.
+        """Read the frame from a tokenizer's chat template; plain text if it has none.
 
-        The system prompt is a system message of the template, or a first line of plain text; empty = none but what the
-        template says by itself.
+        The system prompt is a system message of the template, or a first line of plain text. Empty = only what the
+        template adds itself.
         """
         if not tokenizer.chat_template:
             start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
@@ -391,8 +391,8 @@ class DialogueFrame:
                 end_id=_find_end_of_sequence(tokenizer),
             )
         opening, before_response, between = _read_chat_template(tokenizer, system)
-        # A template may end turns with a special token that is not the tokenizer's end of sequence (Gemma, Phi): the
-        # model then says that one, and would never stop at the other.
+        # A template may end turns with a special token that is not the tokenizer's end of sequence (Gemma, Phi). Then
+        # the model ends a response with that token.
         ids = _encode(tokenizer, between)
         special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
         ends_turn = bool(ids) and ids[0] in special.union(tokenizer.all_special_ids)
@@ -406,8 +406,8 @@ class DialogueFrame:
 
 
 def _read_chat_template(tokenizer: Any, system: str) -> tuple[str, str, str]:
-    """Draw a dialogue of two observations and read off what stands around them."""
-    from jinja2 import TemplateError  # which transformers writes chat templates with
+    """Write a dialogue of two observations with the template, and read the text around them."""
+    from jinja2 import TemplateError  # the template engine of transformers
 
     turns = [{"role": "system", "content": system}] if system else []
     turns += [

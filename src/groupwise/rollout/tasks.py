@@ -1,4 +1,4 @@
-"""Curricula: they hand out tasks, are told how these went, and their state can be saved and loaded."""
+"""Curricula: they choose the next tasks, receive the results, and their state can be saved and loaded."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from groupwise.parts.requirements import check_drawn_tasks
 
 
 class LiveCurriculum(Protocol):
-    """A curriculum at work. Its state goes into checkpoints, as plain JSON values."""
+    """A running curriculum. Its state is saved in checkpoints, as JSON values."""
 
     def next(self, num: int) -> list[Task]:
-        """The next tasks to attempt; a task may come twice."""
+        """The next tasks; a task may be returned twice."""
 
     def observe(self, played: Sequence[Trajectory]) -> None:
-        """Take in how an update's attempts went."""
+        """Receive the rollouts of an update."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Its state: what it must know to go on as if it had never stopped."""
+        """The state that it needs to continue as if it had never stopped."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Continue from a saved state."""
 
 
 class Curriculum(Protocol):
-    """Fills the slot `curriculum`: says which tasks of the panel come next."""
+    """Fills the slot `curriculum`: chooses the next tasks of the train set."""
 
     def start(self, tasks: Sequence[Task], seed: int) -> LiveCurriculum:
-        """Begin with a panel."""
+        """Start on a task set."""
 
 
 CurriculumSlot = Annotated[Curriculum, Slot("curriculum")]
-"""A field of a run file that a curriculum fills."""
+"""A run-file field for a curriculum."""
 
 
 class Shuffled(Part, slot="curriculum"):
-    """Go through the panel by turns, shuffled anew each time round."""
+    """Go through the task set again and again, each time in a new random order."""
 
     first: Annotated[int, Field(ge=0)] = 0
-    """Only so many tasks of the panel, from the first; 0 = all. Fewer come round sooner, which replay lives on."""
+    """Use only the first tasks of the task set, this many; 0 = all. Fewer tasks repeat sooner, which replay needs."""
 
     def start(self, tasks: Sequence[Task], seed: int) -> ShuffledTurns:
         return ShuffledTurns(tasks[: self.first] if self.first else tasks, seed)
 
 
 class ShuffledTurns:
-    """A panel being gone through. Its whole state is how many tasks it has handed out."""
+    """Tasks in random order, in turns. Its only state is how many tasks it has returned."""
 
     def __init__(self, tasks: Sequence[Task], seed: int) -> None:
         self._tasks, self._seed = tasks, seed
@@ -61,13 +61,19 @@ class ShuffledTurns:
         self._turn, self._order = -1, list[int]()
 
     def next(self, num: int) -> list[Task]:
-        """The next tasks; only where more are asked for than the panel has does one come twice."""
-        tasks = [self._task_at(self._handed_out + i) for i in range(num)]
+        """The next tasks; no task comes twice in a turn."""
+        tasks = list[Task]()
+        for position in range(self._handed_out, self._handed_out + num):
+            turn, place = divmod(position, len(self._tasks))
+            if turn != self._turn:
+                self._turn, self._order = turn, list(range(len(self._tasks)))
+                Random(seed_of(self._seed, "panel", turn)).shuffle(self._order)
+            tasks.append(self._tasks[self._order[place]])
         self._handed_out += num
         return tasks
 
     def observe(self, played: Sequence[Trajectory]) -> None:
-        """How attempts went changes nothing here."""
+        """Results are not used."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"handed_out": self._handed_out}
@@ -75,19 +81,12 @@ class ShuffledTurns:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._handed_out = int(state["handed_out"])
 
-    def _task_at(self, position: int) -> Task:
-        turn, place = divmod(position, len(self._tasks))
-        if turn != self._turn:
-            self._turn, self._order = turn, list(range(len(self._tasks)))
-            Random(seed_of(self._seed, "panel", turn)).shuffle(self._order)
-        return self._tasks[self._order[place]]
 
-
-# The curricula of several environments: each goes through its own tasks, and weights say whose turn it is.
+# The curricula of several environments: each has its own tasks, and weights choose between the environments.
 
 
 class MixedTurns:
-    """Several curricula at work. Shares hold over the whole run, and in each update as near as whole tasks allow."""
+    """Several running curricula. Their fractions hold over the whole run, and in each update up to whole tasks."""
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class MixedTurns:
         weights: Mapping[str, float],
         name_of: Callable[[Task], str],
     ) -> None:
-        """Mix curricula by the name of their environment; `weights` is what each counts, `name_of` whose a task is."""
+        """Mix curricula by environment name; `weights` has the weight of each, `name_of` gives the name for a task."""
         self._curricula, self._weights, self._name_of = curricula, weights, name_of
         self._handed_out = dict.fromkeys(curricula, 0)
 

@@ -1,11 +1,11 @@
-"""What runs inside a worker, and what a run and its workers say to one another.
+"""The code of a worker process, and the protocol between a run and its workers.
 
-They speak in lines of JSON, which run nothing where they are read. A line of calls is a list of
-`[number, environment, what, ...]`, answered one by one, in order. A line of answer is `[number, what, ...]` with the
-number of its call, so that nothing but the answer that is due is taken for it: not an answer to an earlier call, and
-not what a copy of the worker says, which an environment forked.
+They exchange lines of JSON, because reading JSON executes no code. A line of calls is a list of
+`[number, environment, what, ...]`; calls are answered one by one, in order. A line of answer is `[number, what, ...]`
+with the number of its call. So late answers, and answers of a copy of the worker that an environment forked, are
+ignored.
 
-This module imports no torch: a worker is an interpreter of its own that holds environments and nothing else.
+This module imports no torch: a worker only runs environments.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from groupwise.system.errors import EnvironmentFault
 from groupwise.system.sandbox import die_with_parent
 
 MAX_ANSWER_BYTES = 2**23
-"""Of one answer: above what an observation, its key and a step's facts can take, however they are written."""
+"""Of one answer: more than an observation, its key and the info of a step can take."""
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker has made its environment part and waits for calls."""
+    """A worker has made its environment part and can be called."""
 
     pid: int
 
@@ -45,12 +45,12 @@ Answer = Observation | Outcome | Advice | Ready
 
 
 def serve(descriptor: int) -> None:
-    """Answer calls until told to stop (null) or the connection ends.
+    """Answer calls until a null is received or the connection ends.
 
-    The first line is `[number, config, splits]`; its answer, ready or a fault, says whether the worker is. Where splits
-    are named, the environment's tasks and words are asked for first: what ends a process then ends this one.
+    The first line is `[number, config, splits]`; its answer is ready or a fault. If splits are given, the environment
+    first makes their tasks and its words. If that ends the process, it ends this one and not the run.
     """
-    os.set_inheritable(descriptor, False)  # programs that an environment starts must not hold the connection open
+    os.set_inheritable(descriptor, False)  # programs that an environment starts must not keep the connection open
     die_with_parent(os.getppid())
     owner = os.getpid()
     with socket.socket(fileno=descriptor) as connection, connection.makefile("rb") as lines:
@@ -64,10 +64,10 @@ def serve(descriptor: int) -> None:
                     continue
                 try:  # an answer that cannot be written is a fault of its environment
                     answer = write_answer(number, _make_call(host, key, what, words))
-                except BaseException as error:  # a KeyboardInterrupt too: the user's goes to the run
+                except BaseException as error:  # a KeyboardInterrupt too, because the user's goes to the run
                     host.close([key])
                     answer = write_answer(number, fault_of(error))
-                # Sent at once, so that the run knows which environment is being worked on.
+                # Sent at once, so that the run knows which environment is acting.
                 _send(connection, owner, answer)
 
 
@@ -76,12 +76,12 @@ def _send(connection: socket.socket, owner: int, line: bytes) -> None:
         os._exit(1)
     try:
         connection.sendall(line)
-    except OSError:  # the run is gone, or an environment has closed what leads to it
+    except OSError:  # the run has ended, or an environment has closed the connection
         os._exit(1)
 
 
 def _open_host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | Fault:
-    # Importing somebody's module may raise anything, and the run should hear of it.
+    # The import of a user's module may raise anything; the run reports it.
     try:
         env = cast(EnvironmentPart, Slot("env").fill(config))
         for split in splits:
@@ -111,22 +111,22 @@ def _make_call(host: InProcess, key: int, what: str, words: Sequence[Any]) -> An
 
 
 class EncodedCall(NamedTuple):
-    """A call as JSON, encoded once, however often it is sent: open an environment, copy or drop it, act, ask."""
+    """A call as JSON, encoded once also if it is sent several times."""
 
     what: str
     """open, fork, act, ask or close; a close is not answered."""
     words: str
-    """The call as JSON, without what tells it from other calls."""
+    """The call as JSON, without its number and environment."""
 
 
 CLOSE = EncodedCall("close", '"close"')
 ASK = EncodedCall("ask", '"ask"')
 SHOW_FORK = EncodedCall("fork", '"fork",null')
-"""In place of the copying, where a copy is brought back: its source's actions lead there, and it shows where it is."""
+"""Replaces the copying when a copy is restored: after its source's actions, it only returns its observation."""
 
 
 def write_open(task: Task) -> EncodedCall:
-    """The call that opens an environment; EnvironmentFault where the task cannot be written."""
+    """The call that opens an environment; EnvironmentFault if the task cannot be written."""
     payload = write_payload(task.payload)
     words = ("open", task.id, task.env, task.split, task.seed, payload, task.tags)
     return EncodedCall("open", json.dumps(words)[1:-1])
@@ -142,18 +142,18 @@ def write_fork(source: int) -> EncodedCall:
 
 
 def write_calls(calls: Sequence[tuple[int, int, EncodedCall]]) -> bytes:
-    """A line of calls: the number of each, the environment's key, and the call."""
+    """A line of calls, each with its number and the environment's key."""
     listed = ",".join([f"[{number},{key},{call.words}]" for number, key, call in calls])
     return f"[{listed}]\n".encode()
 
 
 def write_line(value: object) -> bytes:
-    """Any JSON value as a line; halves of characters survive it."""
+    """Any JSON value as a line; lone surrogates are kept."""
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
 def write_payload(value: object) -> Any:
-    """A task's payload, so written that it comes back equal: JSON has no tuples, and only text names things."""
+    """A task's payload as JSON that can be read back equal; JSON has no tuples, and only text as keys."""
     kind = type(value)
     if kind in _LEAVES:
         return value
@@ -177,19 +177,20 @@ def read_payload(value: Any) -> Any:
     return value
 
 
-# Answers: written in the worker, and read in the run, where every field is checked once more, since a worker is where
-# somebody else's code runs.
+# Answers: written in the worker, and read in the run. The run checks every field again, because a worker runs the code
+# of users.
 
 
 def write_answer(number: int, answer: Answer) -> bytes:
     """An answer to the call of a number, as a line."""
     words: tuple[Any, ...]
-    if isinstance(answer, Outcome):
-        ending = (answer.terminated, answer.truncated, answer.accepted, answer.success)
-        seen = _observation_words(answer.observation)
-        words = ("outcome", seen, answer.reward, ending, answer.note, answer.facts)
-    elif isinstance(answer, Observation):
-        words = ("observation", *_observation_words(answer))
+    if isinstance(answer, Observation | Outcome):
+        seen = answer if isinstance(answer, Observation) else answer.observation
+        shown = (seen.text, seen.state_key, seen.admissible, seen.goal)
+        words = ("observation", *shown)
+        if isinstance(answer, Outcome):
+            ending = (answer.terminated, answer.truncated, answer.accepted, answer.success)
+            words = ("outcome", shown, answer.reward, ending, answer.note, answer.facts)
     elif isinstance(answer, Fault):
         words = ("fault", answer.reason.value, answer.message)
     elif isinstance(answer, Ready):
@@ -200,7 +201,7 @@ def write_answer(number: int, answer: Answer) -> bytes:
 
 
 def read_answer(line: bytes) -> tuple[int, Answer]:
-    """The call's number and the answer; ValueError for what is no answer at all."""
+    """The call's number and the answer; ValueError if the line is no answer."""
     try:
         number, what, *words = json.loads(line)
         read = _READ[what]
@@ -209,10 +210,6 @@ def read_answer(line: bytes) -> tuple[int, Answer]:
     if type(number) is not int:
         raise ValueError("no answer")
     return number, call_guarded(read, *words)
-
-
-def _observation_words(seen: Observation) -> tuple[Any, ...]:
-    return (seen.text, seen.state_key, seen.admissible, seen.goal)
 
 
 def _read_observation(text: Any, key: Any, admissible: Any, goal: Any) -> Observation:
@@ -235,12 +232,8 @@ def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, facts: Any) ->
     return to_plain_outcome(outcome)
 
 
-def _read_fault(reason: Any, message: Any) -> Fault:
-    return Fault(reason=StopReason(reason), message=str(message))
-
-
 def _tuples(key: Any) -> Any:
-    """A key as it was: what JSON writes as a list was a tuple."""
+    """A key with tuples again, which JSON wrote as lists."""
     return tuple(map(_tuples, key)) if type(key) is list else key
 
 
@@ -249,6 +242,6 @@ _READ: Mapping[str, Callable[..., Answer]] = {
     "outcome": _read_outcome,
     "advice": to_plain_advice,
     "no expert": NoExpert,
-    "fault": _read_fault,
+    "fault": lambda reason, message: Fault(reason=StopReason(reason), message=str(message)),
     "ready": lambda pid: Ready(int(pid)),
 }

@@ -1,9 +1,9 @@
-"""Environments in worker processes, watched over: one that hangs or dies costs its own attempt only.
+"""Environments in worker processes: one that hangs or dies ends only its own rollout.
 
-Each worker holds many environments and answers calls one by one. The answer it owes next says which environment is
-being worked on. If that answer is late the worker is killed, the environment at fault gets a fault, and the others are
-brought back in a new worker by opening them again and repeating their actions: an environment follows from its task
-alone, so they come back exactly as they were, and that is checked.
+Each worker has many environments and answers calls one by one. The next answer that is due shows which environment is
+acting. If that answer is late, the worker is killed and this environment gets a fault. The others are restored in a new
+worker: they are opened again and their actions are repeated. An environment depends only on its task, so they must come
+back exactly as they were; this is checked.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ from groupwise.system.errors import ConfigError, EnvironmentFault
 from groupwise.system.processes import drop_torchrun_variables
 
 SHUTDOWN_TIMEOUT = 2.0
-"""How long workers may take to end by themselves, so that environments can clean up."""
+"""How long workers may take to end by themselves, for the cleanup of environments."""
 REHEARSAL_SECONDS = 600.0
-"""How long a worker may take to make an environment's panels before it is ready."""
+"""How long a worker may take to make an environment's task sets before it is ready."""
 ANSWERS: Mapping[str, tuple[type[Any], ...]] = {
     "open": (Observation,),
     "fork": (Observation,),
     "act": (Outcome,),
     "ask": (str, type(None), NoExpert),
 }
-"""What each call is answered with, faults aside."""
+"""The types of answers to each call, without faults."""
 LAST_WORDS_SECONDS = 1.0
-"""How long a process whose connection has ended may take to end by itself, so that its exit code can be told."""
+"""How long a process may take to end after its connection has ended, for its exit code."""
 ENDING_SECONDS = 2.0
-"""How long the supervisor may take to end all that the worker started, before it is ended too."""
+"""How long the supervisor may take to end all processes of the worker, before it is killed too."""
 NUMBER_BITS = 52
-"""Calls are numbered from where nobody can guess, so that no answer can be prepared for one that is yet to come."""
+"""Calls are numbered from a random start, so that no answer can be prepared in advance."""
 
 
 @dataclass(eq=False, kw_only=True)
 class _WorkerSlot:
-    """An environment in a worker, with all that is needed to bring it back in another."""
+    """An environment in a worker, with all that is needed to restore it in another."""
 
     key: int
     place: int
@@ -85,16 +85,16 @@ class _WorkerSlot:
 
     @property
     def is_answered(self) -> bool:
-        """Whether its last call was; repeating calls in a new worker does not change that."""
+        """Whether its last call was answered; repeated calls in a new worker do not change that."""
         return self.fault is not None or self.num_shown == len(self.calls)
 
     def make_copy(self, key: int) -> _WorkerSlot:
-        """A seat for a copy of this environment: in a new worker, the same calls lead to where it was copied."""
+        """The slot of a copy of this environment; in a new worker, the same calls restore it."""
         done = len(self.calls)
         return replace(self, key=key, calls=[*self.calls, SHOW_FORK], num_shown=done, num_done=done)
 
     def take(self, answer: Answer) -> None:
-        """Take the answer to the next call: news, or a replay that must end where the environment was."""
+        """Take the answer to the next call, which may be a repeated one that must give the same state."""
         position, self.num_done = self.num_done, self.num_done + 1
         if isinstance(answer, Fault) and position < self.num_shown:
             self.fail(StopReason.ERROR, f"it failed when its actions were repeated in a new worker: {answer.message}")
@@ -116,7 +116,7 @@ class _WorkerSlot:
         self.fault = self.fault or Fault(reason=reason, message=f"task {self.task.id!r}: {what}")
 
     def describe_call(self) -> str:
-        """Describe the call that is being worked on."""
+        """Describe the running call."""
         replayed = ", repeated in a new worker" if self.num_done < self.num_shown else ""
         call = self.calls[min(self.num_done, len(self.calls) - 1)]
         step = sum(before.what == "act" for before in self.calls[: self.num_done])
@@ -132,14 +132,14 @@ class _WorkerSlot:
 class Workers:
     """Runs environments in `num` processes, many to each; every call must be answered within `timeout` seconds.
 
-    The environment travels as its run-file config, `kind` and fields, and not pickled: a worker then imports what the
-    config names and nothing of the parent's main module, and a part that no run file could name is refused at once.
+    The environment is sent as its run-file config, `kind` and fields, not pickled. So a worker imports only what the
+    config names, not the parent's main module. A part that no run file can name is an error at once.
 
-    Choices: opening is a call like any other. A worker that died between two calls is replaced and nobody is blamed;
-    one that dies in a call costs the environment that was being worked on, and so does every further death while the
-    others are brought back: there are at most as many as there are environments. A new worker that does not start
-    costs all its environments, and is started again with the next call. The first worker makes the panels of the splits
-    that are `rehearsed`, and says the environment's words, before it is ready.
+    Choices: opening is a call like any other. If a worker died between two calls, it is replaced without a fault. If
+    it dies in a call, the acting environment gets a fault, and so does each further one that ends a worker while the
+    others are restored. If a new worker does not start, all its environments get a fault; it is started again with the
+    next call. The first worker makes the task sets of the `rehearsed` splits and the environment's words, before it is
+    ready.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Workers:
         self._seats: dict[int, _WorkerSlot] = {}
         self._begun: dict[int, None] = {}
         self._keys = count()
-        # Called once: at shutdown, when the host is thrown away, or when the interpreter ends.
+        # Called once: at shutdown, when this object is deleted, or when the interpreter ends.
         self._end = weakref.finalize(self, _end_all, self._workers, os.getpid())
         try:
             for place in range(num):
@@ -249,7 +249,7 @@ class Workers:
         self._send_calls([(seat, seat.calls[-1]) for seat in seats if seat.fault is None])
 
     def _send_calls(self, calls: Sequence[tuple[_WorkerSlot, EncodedCall]]) -> None:
-        """Send calls to the workers that their environments live in; one that is gone is replaced."""
+        """Send calls to the workers of their environments; a worker that has ended is replaced."""
         call_of = {seat.key: call for seat, call in calls}
         for place, due in _group_by_place(seat for seat, _ in calls).items():
             worker = self._workers[place]
@@ -257,7 +257,7 @@ class Workers:
                 self._replace(place)
 
     def _take_answers(self, numbers: Iterable[int]) -> dict[int, Answer]:
-        """What environments answered last; those at fault are dropped."""
+        """The last answers of environments; those with a fault are dropped."""
         seats = {number: self._seats[number] for number in numbers}
         for number, seat in seats.items():
             if seat.fault is not None:
@@ -265,9 +265,9 @@ class Workers:
         return {number: seat.fault or seat.shown for number, seat in seats.items()}
 
     def _settle(self, is_awaited: Callable[[Worker], bool], *, ear: socket.socket | None = None) -> None:
-        """Listen to all awaited workers together, until none is; replace those that hang or die.
+        """Read from all awaited workers until none is awaited; replace those that hang or die.
 
-        With an ear, only until some action that was begun is done, or the ear hears something.
+        With an `ear`, stop as soon as some started action is done, or the ear is readable.
         """
         extra = [] if ear is None else [ear]
         while awaited := [(place, worker) for place, worker in enumerate(self._workers) if is_awaited(worker)]:
@@ -279,7 +279,7 @@ class Workers:
                 is_readable = worker.connection in readable
                 if is_readable and self._hear(place, worker):
                     continue
-                # Looked at once more: an answer may have come while the others were heard.
+                # Checked again: an answer may have come while the others were read.
                 if worker.seconds_left == 0 and (is_readable or not wait([worker.connection], 0)):
                     late = f"no answer within {self._timeout:g} seconds; raise rollout.env_timeout if it is only slow"
                     if not worker.is_ready:
@@ -289,7 +289,7 @@ class Workers:
                 return
 
     def _hear(self, place: int, worker: Worker) -> bool:
-        """Take what a worker says: that it is ready, answers, or nothing any more; whether anything came of it."""
+        """Read from a worker: that it is ready, answers, or its end. Returns whether anything was read."""
         try:
             answers = worker.read_answers()
         except (EOFError, OSError):
@@ -307,7 +307,7 @@ class Workers:
         return bool(answers)
 
     def _lose(self, place: int, reason: StopReason, what: str) -> None:
-        """A worker hung or died: blame the environment that was being worked on and bring back the others."""
+        """A worker hung or died: the acting environment gets a fault, and the others are restored."""
         worker = self._workers[place]
         if not worker.is_ready:
             worker.failure = f"a worker cannot start: {what}"
@@ -337,7 +337,7 @@ class Workers:
 
 
 def _check_config(env: EnvironmentPart) -> dict[str, Any]:
-    """Refuse an environment that a worker could not make of its run-file config; the config, ready to be sent."""
+    """The run-file config of an environment, to be sent; an error if a worker cannot make the environment from it."""
     name = type(env).__name__
     if not isinstance(env, Part):
         raise ConfigError(
@@ -369,7 +369,7 @@ def _group_by_place(seats: Iterable[_WorkerSlot]) -> dict[int, list[_WorkerSlot]
 
 
 def _end_all(workers: list[Worker], owner: int) -> None:
-    if os.getpid() != owner:  # a fork of the parent, whose workers these are not
+    if os.getpid() != owner:  # a fork of the parent, which does not own these workers
         return
     for worker in workers:
         worker.dismiss()
@@ -380,22 +380,20 @@ def _end_all(workers: list[Worker], owner: int) -> None:
 
 
 class Worker:
-    """The run's end of a worker: its process, the connection to it, and the calls it has not answered yet.
+    """A worker as the run sees it: its process, the connection to it, and the calls without an answer.
 
-    Calls are sent once it is ready and answered in order.
-
-    The process is a fresh interpreter. Forking would copy torch with its locks and threads; multiprocessing's spawn
-    would run the parent's main module again, and with it whatever that imports. Between it and this process stands a
-    supervisor (see `worker_supervisor`), which ends as the worker ended.
+    Calls are sent once it is ready and answered in order. The process is a new interpreter: a fork would copy torch
+    with its locks and threads, and multiprocessing's spawn would run the parent's main module again. Between the two
+    processes is a supervisor (see `worker_supervisor`), which ends with the worker's exit code.
     """
 
     def __init__(
         self, config: dict[str, Any], *, timeout: float, start_timeout: float, splits: Sequence[str] = ()
     ) -> None:
         self.connection, theirs = socket.socketpair()
-        self.connection.settimeout(timeout)  # also for sending: a worker that reads nothing must not hold up the run
+        self.connection.settimeout(timeout)  # also for sending: a worker that does not read must not block the run
         self.waiting: deque[_WorkerSlot] = deque()
-        """Who waits for an answer, in order; the first is being worked on."""
+        """The environments that wait for an answer, in order; the first is acting."""
         self.pid: int | None = None
         """Its process id, once it is ready."""
         self.failure: str | None = None
@@ -419,13 +417,13 @@ class Worker:
                 [sys.executable, "-P", str(Path(worker_supervisor.__file__)), *arguments],
                 pass_fds=[theirs.fileno(), reading],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # what environments print must not mix with what a command prints
-                # One order of sets in all workers, so that a replay meets the same one.
+                stdout=2,  # the output of environments must not mix with that of a command
+                # The same order of sets in all workers, for repeated actions.
                 env={"PYTHONHASHSEED": "0"} | drop_torchrun_variables(os.environ),
-                start_new_session=True,  # a group of its own: ended whole, and not reached by ctrl-c
+                start_new_session=True,  # its own group: ended as a whole, and not reached by ctrl-c
             )
         os.close(reading)
-        with suppress(OSError):  # a process that died already is noticed when it is read from
+        with suppress(OSError):  # if the process has died, the next read reports it
             self.connection.sendall(write_line([self._numbers[0], config, list(splits)]))
 
     @property
@@ -441,7 +439,7 @@ class Worker:
         return max(self._deadline - monotonic(), 0.0)
 
     def ask(self, calls: Sequence[tuple[_WorkerSlot, int, EncodedCall]]) -> bool:
-        """Send calls (who waits for the answer, the environment's key, the call); False if the worker is gone."""
+        """Send calls (slot, the environment's key, the call); False if the worker has ended."""
         is_idle, first = not self.waiting, secrets.randbits(NUMBER_BITS)
         numbered = [(first + place, key, call) for place, (_, key, call) in enumerate(calls)]
         self.waiting += [seat for seat, _, call in calls if call.what != "close"]
@@ -450,15 +448,15 @@ class Worker:
         return not self.is_ready or self._send(grants_time=is_idle)
 
     def begin(self, ready: Ready) -> None:
-        """It is ready: send what has been waiting for that."""
+        """It is ready: send the waiting calls."""
         self.pid = ready.pid
         if self._unsent:
             self._send(grants_time=True)
 
     def read_answers(self) -> list[Answer]:
-        """Read the answers that have come, in order; EOFError or OSError if the worker is gone.
+        """Read the answers that have come, in order; EOFError or OSError if the worker has ended.
 
-        What is no answer to the call that is due, such as what a forked copy of the worker says, is left out.
+        Lines that do not answer the call that is due, such as those of a forked copy of the worker, are ignored.
         """
         received = self.connection.recv(2**16)
         if not received:
@@ -488,7 +486,7 @@ class Worker:
             self._popen.wait(LAST_WORDS_SECONDS)
         code = self._popen.poll()
         if code is None:
-            return "the worker closed its connection, or said what is no answer"
+            return "the worker closed its connection, or sent an invalid answer"
         return f"the worker was killed by {_name_signal(-code)}" if code < 0 else f"the worker ended with status {code}"
 
     def dismiss(self) -> None:
@@ -496,22 +494,22 @@ class Worker:
             self.connection.sendall(write_line(None))
 
     def end(self, *, within: float = 0.0) -> None:
-        """End the process and all that it started, at once or after a while; nothing of it is left."""
-        if self.connection.fileno() < 0:  # ended before; its number may be somebody else's by now
+        """End the process and all processes that it started, at once or after `within` seconds."""
+        if self.connection.fileno() < 0:  # ended before; its process id may be reused by now
             return
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(within)
-        os.close(self._lifeline)  # which tells the supervisor to end everything
+        os.close(self._lifeline)  # then the supervisor ends everything
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(ENDING_SECONDS)
-        # Also after the supervisor itself is gone: an environment may have killed it and left programs in its group.
+        # Also if the supervisor has ended: an environment may have killed it and left programs in its group.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
         self.connection.close()
 
     def _send(self, *, grants_time: bool) -> bool:
-        """Send what was not; the time for the next answer begins anew, unless one is being waited for already."""
+        """Send the unsent calls; the timeout of the next answer starts again, unless one is already due."""
         calls, self._unsent = self._unsent, []
         if grants_time:
             self._deadline = monotonic() + self._timeout

@@ -1,12 +1,12 @@
-"""The process between a run and a worker: when the run is gone, it ends the worker and all that the worker started.
+"""The process between a run and a worker: when the run has ended, it ends the worker and all processes of the worker.
 
-The worker holds environments, which may hang, hold the interpreter's lock, ignore signals or start programs, so it
-cannot see to its own end. This process runs no code of theirs. It is run as a script, by its path, and imports nothing
-of groupwise: it is there within milliseconds and stays small. It forks the worker before anything else is imported.
+The worker's environments may hang, hold the interpreter's lock, ignore signals or start programs, so it cannot end
+itself reliably. This process runs no code of environments. It runs as a script and imports nothing of groupwise, so it
+starts within milliseconds and stays small. It forks the worker before any other import.
 
-It learns that the run is gone by the end of a pipe that the run alone holds open, and, where a copy of the run still
-holds it, by its own parent's number. On Linux, programs whose own parents are gone come to it, whatever group or
-session they chose; elsewhere only what stays in its process group is found.
+It knows that the run has ended when a pipe is closed that only the run keeps open or, if a copy of the run keeps it
+open, when its own parent process changes. On Linux, processes without a parent become its children, in whatever group
+or session; elsewhere it finds only those in its process group.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import time
 from typing import NoReturn
 
 PULSE_MILLISECONDS = 500
-"""How often it looks whether its parent is still the same, where nothing else wakes it."""
+"""How often it checks its parent process, if nothing else wakes it."""
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def supervise(parent: int, lifeline: int, descriptor: int, path: list[str]) -> None:
-    """Fork a worker, which alone comes back from here; watch over it until it or the run ends."""
+    """Fork a worker and watch it until it or the run ends; only the worker returns from here."""
     _adopt_orphans()
     worker = os.fork()
     if worker == 0:
@@ -38,7 +38,7 @@ def supervise(parent: int, lifeline: int, descriptor: int, path: list[str]) -> N
         serve(descriptor)
         return
     os.close(descriptor)
-    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the worker, or for nobody
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the worker, if at all
         signal.signal(ignored, signal.SIG_IGN)
     _watch(parent, lifeline, worker)
 
@@ -49,7 +49,7 @@ def _watch(parent: int, lifeline: int, worker: int) -> NoReturn:
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler of our own, so that the pipe is written to
     events = select.poll()
-    events.register(lifeline, 0)  # no event but the hang-up, which cannot be left out
+    events.register(lifeline, 0)  # only the hang-up, which is always reported
     events.register(woken, select.POLLIN)
     while True:
         status = _reap(worker)
@@ -62,11 +62,11 @@ def _watch(parent: int, lifeline: int, worker: int) -> NoReturn:
         if lifeline in happened or os.getppid() != parent:
             os.kill(worker, signal.SIGKILL)
             _end_children()
-            os.killpg(0, signal.SIGKILL)  # where orphans do not come to us, those that stayed in the group
+            os.killpg(0, signal.SIGKILL)  # on systems without orphan adoption: those in the group
 
 
 def _reap(worker: int) -> int | None:
-    """Reap the children that have died; the worker's status if it is among them."""
+    """Reap the children that have died; returns the worker's status if it is among them."""
     worker_status = None
     try:
         while (dead := os.waitpid(-1, os.WNOHANG))[0]:
@@ -77,12 +77,12 @@ def _reap(worker: int) -> int | None:
 
 
 def _end_children() -> None:
-    """Kill whatever is left below this process; those whose parents die on the way come to us and are next."""
+    """Kill all child processes; those whose parents die become children and are next."""
     while True:
         for child in _list_children():
             try:
                 os.kill(child, signal.SIGKILL)
-            except OSError:  # dead already, or another user's
+            except OSError:  # already dead, or of another user
                 continue
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
@@ -92,13 +92,13 @@ def _end_children() -> None:
 
 
 def _list_children() -> list[int]:
-    """The processes whose parent this one is; none where there is no /proc to find them in."""
+    """The child processes; empty if there is no /proc."""
     ours, children = str(os.getpid()), []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         try:
             with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as line:
                 parent = line.read().rpartition(")")[2].split()[1]
-        except (OSError, IndexError):  # no process, or gone by now
+        except (OSError, IndexError):  # no process, or it has ended
             continue
         if parent == ours:
             children.append(int(name))
@@ -111,9 +111,9 @@ def _adopt_orphans() -> None:
 
 
 def _leave_as(status: int) -> NoReturn:
-    """End as the worker ended, so that the run can say how it was."""
+    """End with the worker's exit code or signal, so that the run can report it."""
     if os.WIFSIGNALED(status):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it left its own
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the worker wrote its own
         number = os.WTERMSIG(status)
         if number != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)

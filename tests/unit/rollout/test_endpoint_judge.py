@@ -134,7 +134,7 @@ def test_a_dead_server_ends_in_a_sentence_before_anything_is_played() -> None:
     )
     judge(url).check(is_new=False)
     judge(url, fallback=0.0).check(is_new=True)
-    with pytest.raises(EngineFault, match=r"start it, or correct its URL \(asked 3 times\), then go on"):
+    with pytest.raises(EngineFault, match=r"start it, or correct its URL \(asked 3 times\), then continue"):
         judge(url)([ask_about("a")])
 
 
@@ -202,10 +202,10 @@ def test_halves_of_characters_and_endless_answers_can_be_asked_about() -> None:
     [
         ({"url": "grader:8000"}, "'grader:8000' is not the URL of a server; expected"),
         ({"url": "https://me:pw@host/v1"}, "is not the URL of a server"),
-        ({"prompt": "How good?"}, "prompt does not show what is judged; write {answer} where it is to stand"),
+        ({"prompt": "How good?"}, "prompt does not show the judged text; put {answer} into it"),
         ({"prompt": "{answer} {contex}"}, "prompt names {contex}, which no question has; did you mean 'context'?"),
         ({"prompt": "{answer.x}"}, "prompt names {answer.x}, which no question has"),
-        ({"pattern": "("}, "pattern '(' is no regular expression"),
+        ({"pattern": "("}, "pattern '(' is not a regular expression"),
         ({"pattern": "score"}, "pattern 'score' has 0 groups; put the score alone into ( )"),
         ({"lowest": 3.0, "highest": 3.0}, "lowest 3 is not below highest 3; no number would be a score"),
         ({"samples": 2}, "several samples at temperature 0, or without a seed, are one"),
@@ -228,7 +228,7 @@ def test_numbers_and_choices() -> None:
     assert read_number("score: -1", NUMBER_AFTER_SCORE, lowest=0, highest=None) == (
         "the score -1 is not from 0 to anything"
     )
-    assert read_number("x", "(x)", lowest=None, highest=None) == "what `pattern` finds is no number"
+    assert read_number("x", "(x)", lowest=None, highest=None) == "the match of `pattern` is not a number"
     assert read_number("inf", "(inf)", lowest=None, highest=None) == "the score is not finite"
     choices = [("good", 1.0), ("very good", 2.0), ("bad", 0.0)]
     assert read_choice("Bad? No: VERY GOOD!", choices) == 2.0

@@ -67,7 +67,7 @@ def test_a_copy_of_a_copy_is_one_too_and_copies_outlive_their_source(host: Host)
 
 def test_a_world_without_fork_says_so_and_goes_on() -> None:
     message = (
-        "EnvironmentFault: TroublesomeEnvironment has no fork(), so that nothing can go on from the middle of its "
+        "EnvironmentFault: TroublesomeEnvironment has no fork(), so no rollout can continue from the middle of its "
         "attempts; give it one that returns an independent copy"
     )
     with Workers(Troublesome(), num=1, timeout=5.0) as workers:

@@ -86,7 +86,7 @@ def test_what_was_answered_before_a_failure_is_kept_and_the_rest_is_asked_on_res
     path = tmp_path / "judge.jsonl"
     with serve(lambda request: 500 if "bad" in request["messages"][0]["content"] else "score: 2") as endpoint:
         live = open_judge(path, endpoint, concurrency=1)
-        with pytest.raises(EngineFault, match=r"algorithm\.judge \(EndpointJudge\): the server .* go on with --resume"):
+        with pytest.raises(EngineFault, match=r"algorithm\.judge \(EndpointJudge\): the .* continue with --resume"):
             live.ask(ask_about("a", "b", "bad", "c"), JudgeCost(), update=1)
         asked = len(endpoint.requests)
         endpoint.say = lambda _: "score: 3"
@@ -105,7 +105,7 @@ def test_the_budget_is_of_the_whole_run_and_looked_at_before_anything_is_asked(t
         assert len(endpoint.requests) == 2
         assert str(raised.value) == (
             "algorithm.judge (EndpointJudge): update 2 has 2 things to ask, and of 3 calls 2 are spent; raise "
-            "algorithm.judge.max_calls and go on with --resume"
+            "algorithm.judge.max_calls and continue with --resume"
         )
         open_judge(path, endpoint, max_calls=3).ask(ask_about("a", "c"), JudgeCost(), update=2)
 
@@ -176,7 +176,7 @@ def test_a_function_that_fails_ends_in_a_sentence_or_the_fallback(tmp_path: Path
     with pytest.raises(EngineFault) as raised:
         LiveJudge(FunctionJudge(function=place), path).ask(ask_about("fine", answer), JudgeCost(), update=1)
     assert str(raised.value) == (
-        f"algorithm.judge (FunctionJudge): {place} {did}; mend the function, or declare a `fallback`"
+        f"algorithm.judge (FunctionJudge): {place} {did}; fix the function, or declare a `fallback`"
     )
     falls_back = LiveJudge(FunctionJudge(function=place, fallback=-1.0), path)
     assert falls_back.ask(ask_about("fine", answer), JudgeCost(), update=1) == [1.0, -1.0]
@@ -187,7 +187,7 @@ def test_a_function_that_fails_ends_in_a_sentence_or_the_fallback(tmp_path: Path
     [
         ("len", "'len' names no function; write package.module:function"),
         (f"{PLACE}:nobody", "cannot load the judge 'tests.unit.rollout.graders:nobody'"),
-        (f"{PLACE}:NO_FUNCTION", "is no function; name one"),
+        (f"{PLACE}:NO_FUNCTION", "is not a function; name one"),
     ],
 )
 def test_a_function_that_is_not_there_is_refused_before_anything_is_played(
