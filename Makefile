@@ -35,7 +35,7 @@ demo: $(READY)  ## train an agent with HGPO in a text home: warm start, training
 demo-credit: $(READY)  ## audit recorded ALFWorld rollouts and explain one number
 	$(BIN)/groupwise check rollouts examples/alfworld_rollouts.jsonl
 	$(BIN)/groupwise audit examples/alfworld_rollouts.jsonl
-	$(BIN)/groupwise explain examples/alfworld_rollouts.jsonl --task $(TASK) --attempt 7 --step 8 --recipe hgpo
+	$(BIN)/groupwise explain examples/alfworld_rollouts.jsonl --task $(TASK) --rollout 7 --step 8 --method hgpo
 
 # One more than the two cores that this is meant for: some tests wait for a clock or a process. Each worker begins with
 # files that lie together, so that what a file's tests share is made once, and takes from another when it is done.
@@ -112,7 +112,7 @@ fix: $(READY)  ## repair what can be repaired automatically
 bench: $(READY)  ## speed of credit against the loop oracles
 	$(BIN)/python -m benchmarks.credit
 
-bench-loop: $(READY)  ## attempts a second against TRL on this machine, time by stage (downloads TRL into .peers)
+bench-loop: $(READY)  ## rollouts a second against TRL on this machine, time by stage (downloads TRL into .peers)
 	$(BIN)/python -m benchmarks.loop
 
 bench-gpu: $(READY)  ## on a CUDA device: its tests, layouts of training, decoding, an update stage by stage (about 15 minutes)

@@ -49,20 +49,20 @@ Numbers = dict[str, dict[str, float]]
 
 def time_credit() -> Numbers:
     """Seconds of table and advantages of 100,000 steps, and of samples from the trajectories of an update of 10,000."""
-    from benchmarks.credit import RECIPES, columns, ours
+    from benchmarks.credit import METHODS, columns, ours
     from groupwise import Step, StopReason, Task, Trajectory
     from groupwise.training.samples import credit_batch, make_samples
 
     recorded = columns(100_000)
     works: dict[str, Callable[[], object]] = {
         f"credit, {name}": lambda name=name: ours(name, recorded)  # type: ignore[misc]
-        for name in RECIPES
+        for name in METHODS
     }
     played = [
         Trajectory(
             id=f"{number}",
             task=Task(id=f"{number // 8}"),
-            attempt=number % 8,
+            rollout=number % 8,
             steps=tuple(
                 Step(
                     index=index,
@@ -80,7 +80,7 @@ def time_credit() -> Numbers:
         )
         for number in range(400)
     ]
-    works["update's samples, hgpo"] = lambda: make_samples(credit_batch(RECIPES["hgpo"], played, version=0))
+    works["update's samples, hgpo"] = lambda: make_samples(credit_batch(METHODS["hgpo"], played, version=0))
     return {name: _best_of(work) for name, work in works.items()}
 
 
@@ -90,11 +90,11 @@ def time_prefix() -> Numbers:
 
     from benchmarks.prefix.layouts import LAYOUTS
     from benchmarks.prefix.measure import clear, train, updates
-    from benchmarks.prefix.on_cpu import ATTEMPTS, llama, make_up
+    from benchmarks.prefix.on_cpu import ROLLOUTS, llama, make_up
 
     torch.set_num_threads(1)
     net = llama(hidden=128, layers=4, heads=4, kv_heads=2, vocabulary=2_000)
-    samples = make_up("small", "full", num_tasks=1, attempts=ATTEMPTS).samples
+    samples = make_up("small", "full", num_tasks=1, rollouts=ROLLOUTS).samples
 
     def learn(update: Any) -> None:
         train(net, update)

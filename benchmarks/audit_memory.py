@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.result_file import write_result
 
-NUM_ATTEMPTS = 8
+NUM_ROLLOUTS = 8
 NUM_STEPS = 12
 TASKS_AT_A_TIME = 64
 NUM_TEXTS = 2_000
@@ -67,15 +67,15 @@ def _batches(rng: random.Random, tokens: int) -> Iterator[list[str]]:
     while True:
         lines = []
         for task in range(first, first + TASKS_AT_A_TIME):
-            for attempt in range(NUM_ATTEMPTS):
+            for rollout in range(NUM_ROLLOUTS):
                 outcome = float(rng.random() < 0.4)
                 for index in range(NUM_STEPS):
-                    # A task has few states of its own, so that steps of different attempts meet.
+                    # A task has few states of its own, so that steps of different rollouts meet.
                     state = states[(task * 7 + index * 3 + rng.randrange(3)) % NUM_TEXTS]
                     pick = rng.randrange(NUM_TEXTS)
                     reward = outcome if index == NUM_STEPS - 1 else 0.0
                     lines.append(
-                        f'{{"task": "bench-train-{task:012d}", "attempt": {attempt}, "index": {index}, '
+                        f'{{"task": "bench-train-{task:012d}", "rollout": {rollout}, "step": {index}, '
                         f'"state": {state}, "observation": {observations[pick]}, "action": {actions[pick]}, '
                         f'"reward": {reward}, "well_formed": true, "accepted": true, "outcome": {outcome}, '
                         f'"response_ids": {ids[pick]}, "logp_behaviour": {logps[pick]}}}\n'
@@ -90,7 +90,7 @@ def _text(rng: random.Random, words: int) -> str:
 
 
 def measure(command: Sequence[str]) -> Measurement:
-    """Run a command and measure it.
+    """Run a command and scorer it.
 
     Linux counts a child's peak memory from the size of its parent. So this module imports nothing large, and a child
     process writes the file too.

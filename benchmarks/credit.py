@@ -35,22 +35,22 @@ from groupwise import StepTable, methods
 from tests.oracles import clustered_hgpo, history
 
 SIZES = (1_000, 10_000, 50_000, 100_000, 1_000_000)
-RECIPES = {"grpo": methods.grpo(), "gigpo": methods.gigpo(), "hgpo": methods.hgpo(depth=4)}
-STEPS_PER_ATTEMPT, ATTEMPTS_PER_TASK, STATES_PER_TASK = 25, 8, 30
+METHODS = {"grpo": methods.grpo(), "gigpo": methods.gigpo(), "hgpo": methods.hgpo(depth=4)}
+STEPS_PER_ROLLOUT, ROLLOUTS_PER_TASK, STATES_PER_TASK = 25, 8, 30
 
 
 def columns(num_steps: int, seed: int = 0) -> dict[str, Any]:
-    """Agents that walk between 30 states of a task, 8 attempts of 25 steps, reward 10 or 0 at the end; shuffled."""
+    """Agents that walk between 30 states of a task, 8 rollouts of 25 steps, reward 10 or 0 at the end; shuffled."""
     draw = np.random.default_rng(seed)
-    attempt = np.arange(num_steps) // STEPS_PER_ATTEMPT
-    index = np.arange(num_steps) % STEPS_PER_ATTEMPT
-    # A walk, not independent draws: neighbours share histories, as attempts at one task do.
+    rollout = np.arange(num_steps) // STEPS_PER_ROLLOUT
+    index = np.arange(num_steps) % STEPS_PER_ROLLOUT
+    # A walk, not independent draws: neighbours share histories, as rollouts at one task do.
     state = np.where(index == 0, 0, draw.integers(0, 4, size=num_steps))
-    state = (np.cumsum(state) - np.cumsum(state)[attempt * STEPS_PER_ATTEMPT]) % STATES_PER_TASK
-    won = draw.integers(0, 2, size=attempt[-1] + 1) * 10.0
-    reward = np.where(index == STEPS_PER_ATTEMPT - 1, won[attempt], 0.0)
+    state = (np.cumsum(state) - np.cumsum(state)[rollout * STEPS_PER_ROLLOUT]) % STATES_PER_TASK
+    won = draw.integers(0, 2, size=rollout[-1] + 1) * 10.0
+    reward = np.where(index == STEPS_PER_ROLLOUT - 1, won[rollout], 0.0)
     order = draw.permutation(num_steps)
-    table = {"task": attempt // ATTEMPTS_PER_TASK, "attempt": attempt, "index": index, "state": state, "reward": reward}
+    table = {"task": rollout // ROLLOUTS_PER_TASK, "rollout": rollout, "step": index, "state": state, "reward": reward}
     return {name: column[order] for name, column in table.items()}
 
 
@@ -61,17 +61,17 @@ def seconds(function: Any, *args: Any) -> float:
 
 
 def ours(name: str, table_columns: dict[str, Any]) -> np.ndarray:
-    return RECIPES[name].advantage(StepTable.from_columns(**table_columns)).values
+    return METHODS[name].advantage(StepTable.from_columns(**table_columns)).values
 
 
 def growth(repeats: int) -> dict[str, dict[str, float]]:
     """Median seconds by size: building the table from shuffled columns, and the advantages of each method."""
-    medians: dict[str, dict[str, float]] = {name: {} for name in ("table", *RECIPES)}
+    medians: dict[str, dict[str, float]] = {name: {} for name in ("table", *METHODS)}
     for size in SIZES:
         data = columns(size)
         times: dict[str, list[float]] = {name: [] for name in medians}
         for _ in range(repeats):
-            for name, algorithm in RECIPES.items():
+            for name, algorithm in METHODS.items():
                 start = time.process_time()
                 table = StepTable.from_columns(**data)  # anew each time: a table remembers what it was asked
                 times["table"].append(time.process_time() - start)

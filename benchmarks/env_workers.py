@@ -39,7 +39,7 @@ class Play:
     """Rollouts of the training tasks in turn, as many at once as there are environments."""
 
     def __init__(self, host: Host) -> None:
-        self.host, self.tasks = host, Household().panel("train")
+        self.host, self.tasks = host, Household().task_set("train")
         self.draw, self.num_opened = Random(0), 0
         self.admissible: dict[int, tuple[str, ...]] = {}
         self.reopen(list(range(NUM_ENVIRONMENTS)))

@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks import stock_games as stock
 from benchmarks.result_file import write_result
-from benchmarks.stock_games import Attempts
+from benchmarks.stock_games import Rollouts
 from groupwise.envs import Alfworld, Scienceworld, Textworld, TextworldExpress
 from groupwise.envs.alfworld.environment import open_game
 from groupwise.parts.part import Slot
@@ -59,7 +59,7 @@ class Subject:
     """An environment to measure."""
 
     part: Any
-    stock: Callable[[], Attempts] | None = None
+    stock: Callable[[], Rollouts] | None = None
     """Its makers' own, where there is one."""
     is_heavy: bool = False
     """Whether few run at once: each worker starts a Java machine, or an opening takes long."""
@@ -129,11 +129,11 @@ def _scienceworld() -> Subject:
     return Subject(part, lambda: stock.scienceworld(part, tasks_of(part)), is_heavy=True, is_java=True, times=10)
 
 
-def rates(attempts: Attempts, seconds: float) -> dict[str, Any]:
+def rates(rollouts: Rollouts, seconds: float) -> dict[str, Any]:
     """Run rollouts for some seconds; each has the seconds of opening."""
     draw, steps, stepping, opening, opened, used = Random(0), 0, 0.0, 0.0, 0, 0.0
     while stepping + opening < seconds:
-        took, listed, step = next(attempts)
+        took, listed, step = next(rollouts)
         opening, opened = opening + took, opened + 1
         ended, begin, used_before = False, time.perf_counter(), time.process_time()
         for _ in range(NUM_STEPS):
@@ -150,15 +150,15 @@ def rates(attempts: Attempts, seconds: float) -> dict[str, Any]:
     }
 
 
-def warm_up(subject: Subject, attempts: Attempts, seconds: float) -> Attempts:
+def warm_up(subject: Subject, rollouts: Rollouts, seconds: float) -> Rollouts:
     """Rollouts, after some warm-up rollouts if they make the next ones faster."""
     if subject.is_java:
-        rates(attempts, seconds)
-    return attempts
+        rates(rollouts, seconds)
+    return rollouts
 
 
 def tasks_of(part: Any) -> Any:
-    return part.panel("train")[:MAX_TASKS]
+    return part.task_set("train")[:MAX_TASKS]
 
 
 def choose_actions(subject: Subject) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ def choose_actions(subject: Subject) -> tuple[str, ...]:
     return tuple(actions) or ("look around",)
 
 
-def ours(subject: Subject) -> Attempts:
+def ours(subject: Subject) -> Rollouts:
     others, part = choose_actions(subject), subject.part
     while True:
         for task in tasks_of(part):

@@ -32,7 +32,7 @@ from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 
 WARM = 2
-TASKS, ATTEMPTS = 16, 8
+TASKS, ROLLOUTS = 16, 8
 RANDOM = {"kind": "tiny", "hidden": 576, "layers": 30, "heads": 9, "expansion": 3, "context": 4096}
 
 
@@ -59,12 +59,12 @@ def config(model: str | None, updates: int, device: str) -> RunConfig:
     on_gpu = device == "cuda"
     return decode_run(
         {
-            "algorithm": {"recipe": "hgpo"},
+            "algorithm": {"method": "hgpo"},
             "device": device,
             "env": {"kind": "household", "max_steps": 20},
             "model": {"kind": "pretrained", "path": model} if model else RANDOM if on_gpu else {"kind": "tiny"},
             "engine": {"precision": "bfloat16"} if on_gpu else {},
-            "rollout": {"max_tokens": 16, "memory": {"kind": "full"}, "plan": {"kind": "flat", "attempts": ATTEMPTS}},
+            "rollout": {"max_tokens": 16, "history": {"kind": "full"}, "plan": {"kind": "flat", "rollouts": ROLLOUTS}},
             "training": {
                 "updates": updates,
                 "tasks": TASKS,
@@ -98,7 +98,7 @@ def parts(update: dict[str, float]) -> dict[str, float]:
         "credit and samples": update["credit"],
         "learn: pack": update["learn: pack"],
         "learn: model": update["learn"] - update["learn: pack"],
-        "hand-over and canary": update["handover"],
+        "weight sync and weight check": update["sync"],
         "journal": update["write"],
     }
 

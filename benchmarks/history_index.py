@@ -27,8 +27,8 @@ from groupwise.store.run_folder import RunPaths
 
 RESULT = Path(__file__).parent / "results" / "history_index.json"
 NUM_STATES = 8
-ATTEMPTS_EACH = 8
-PER_UPDATE = 64 * ATTEMPTS_EACH
+ROLLOUTS_EACH = 8
+PER_UPDATE = 64 * ROLLOUTS_EACH
 RING = 64
 
 
@@ -37,10 +37,10 @@ def rows(num: int, tasks: int, seed: int) -> Iterator[tuple[Any, ...]]:
     draws = random.Random(seed)
     rewards = np.zeros(NUM_STATES).tobytes()
     for entry in range(num):
-        group, attempt = divmod(entry, ATTEMPTS_EACH)
+        group, rollout = divmod(entry, ROLLOUTS_EACH)
         number, task = entry // PER_UPDATE + 1, f"bench-train-{group % tasks:016x}"
         states = draws.randbytes(8 * NUM_STATES)
-        yield task, number, attempt, number - 1, "fresh", float(draws.random() < 0.2), draws.random(), states, rewards
+        yield task, number, rollout, number - 1, "fresh", float(draws.random() < 0.2), draws.random(), states, rewards
 
 
 def fill(path: Path, num: int, tasks: int) -> None:
@@ -71,27 +71,27 @@ def measure(path: Path, tasks: int, questions: int, last: int) -> dict[str, dict
     draws = random.Random(1)
     drawn = [f"bench-train-{draws.randrange(tasks):016x}" for _ in range(questions)]
     with Journal(path) as journal:
-        past_attempts = journal.past_attempts
+        past_rollouts = journal.past_rollouts
         return {
-            "recent": time_question(lambda task: past_attempts.recent(task, max_attempts=RING), drawn),
+            "recent": time_question(lambda task: past_rollouts.recent(task, max_rollouts=RING), drawn),
             "recent_of_8_versions": time_question(
-                lambda task: past_attempts.recent(task, max_attempts=RING, since=last - 9), drawn
+                lambda task: past_rollouts.recent(task, max_rollouts=RING, since=last - 9), drawn
             ),
-            "mean_score": time_question(lambda task: past_attempts.mean_score(task, max_attempts=RING), drawn),
+            "mean_score": time_question(lambda task: past_rollouts.mean_score(task, max_rollouts=RING), drawn),
             "newest_of_any_task": time_question(
-                lambda _: past_attempts.newest(max_attempts=4096, after=last - 4), drawn[:100]
+                lambda _: past_rollouts.newest(max_rollouts=4096, after=last - 4), drawn[:100]
             ),
         }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attempts", type=int, default=1_000_000, help="attempts in the index (default: 1000000)")
+    parser.add_argument("--rollouts", type=int, default=1_000_000, help="rollouts in the index (default: 1000000)")
     parser.add_argument("--tasks", type=int, nargs="+", default=[20_000, 64], help="tasks that they are at")
     parser.add_argument("--questions", type=int, default=5_000, help="tasks that are asked for (default: 5000)")
     options = parser.parse_args(arguments)
     result: dict[str, Any] = {
-        "attempts": options.attempts,
+        "rollouts": options.rollouts,
         "questions": options.questions,
         "sqlite": sqlite3.sqlite_version,
         "python": platform.python_version(),
@@ -99,8 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for tasks in options.tasks:
         with TemporaryDirectory() as folder:
             path = RunPaths(Path(folder)).journal
-            fill(path, options.attempts, tasks)
-            last = (options.attempts - 1) // PER_UPDATE + 1
+            fill(path, options.rollouts, tasks)
+            last = (options.rollouts - 1) // PER_UPDATE + 1
             result[f"{tasks}_tasks"] = measure(path, tasks, options.questions, last=last)
     RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=2))

@@ -58,8 +58,8 @@ EXPLAIN = (
 import json
 from groupwise.cli.main import main
 def explain():
-    file, place = "examples/alfworld_rollouts.jsonl", ["--task", TASK, "--attempt", "7", "--step", "8"]
-    sys.argv = ["groupwise", "explain", file, *place, "--recipe", "hgpo", "--json"]
+    file, place = "examples/alfworld_rollouts.jsonl", ["--task", TASK, "--rollout", "7", "--step", "8"]
+    sys.argv = ["groupwise", "explain", file, *place, "--method", "hgpo", "--json"]
     try:
         main()
     except SystemExit as ended:

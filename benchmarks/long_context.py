@@ -43,7 +43,7 @@ SEVEN_BILLION = {
 LENGTHS = (8_192, 16_384, 32_768, 65_536)
 RESPONSE = 1_024
 """Tokens that train."""
-ATTEMPTS, TURNS = 8, 10
+ROLLOUTS, TURNS = 8, 10
 
 
 def draw_tokens(num: int, vocabulary: int, seed: int = 0) -> tuple[int, ...]:
@@ -69,13 +69,13 @@ def make_samples(kind: str, length: int, vocabulary: int) -> list[Sample]:
     tokens, trained = draw_tokens(length, vocabulary), min(RESPONSE, length // 2)
     if kind == "sequence":
         return [make_sample(tokens[:-trained], tokens[-trained:], 0, 0)]
-    opening, per_turn, sampled = length // 4, (length * 3 // 4) // (ATTEMPTS * TURNS), trained // (ATTEMPTS * TURNS)
+    opening, per_turn, sampled = length // 4, (length * 3 // 4) // (ROLLOUTS * TURNS), trained // (ROLLOUTS * TURNS)
     samples = []
-    for attempt in range(ATTEMPTS):
+    for rollout in range(ROLLOUTS):
         past = tokens[:opening]
         for turn in range(TURNS):
-            fresh = draw_tokens(per_turn, vocabulary, seed=1 + attempt * TURNS + turn)
-            samples.append(make_sample(past, fresh[:sampled], attempt, turn))
+            fresh = draw_tokens(per_turn, vocabulary, seed=1 + rollout * TURNS + turn)
+            samples.append(make_sample(past, fresh[:sampled], rollout, turn))
             past += fresh
     return samples
 
@@ -124,7 +124,7 @@ def measure_length(learner: LocalLearner, kind: str, length: int, options: argpa
     try:
         updates = [time_update(learner, samples, options.device) for _ in range(options.updates)]
     except torch.OutOfMemoryError:
-        learner.optimiser.zero_grad(set_to_none=True)
+        learner.optimizer.zero_grad(set_to_none=True)
         gc.collect()
         torch.cuda.empty_cache()
         return None

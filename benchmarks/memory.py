@@ -59,10 +59,10 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 """Shape, and settings of model and learner, of each run."""
 STAGES = ("rollout", "learn")
-TASKS, ATTEMPTS, UPDATES, STEPS, TOKEN_BUDGET = 8, 8, 2, 10, 8_192
+TASKS, ROLLOUTS, UPDATES, STEPS, TOKEN_BUDGET = 8, 8, 2, 10, 8_192
 
 
-class AnyAction(Part, slot="action_rule"):
+class AnyAction(Part, slot="action_parser"):
     """Executes one of the admissible actions, chosen by the response."""
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
@@ -120,16 +120,16 @@ def make_config(name: str, folder: str) -> RunConfig:
     is_tiny = name == "tiny"
     return decode_run(
         {
-            "algorithm": {"recipe": "hgpo"},
+            "algorithm": {"method": "hgpo"},
             "env": {"kind": "household", "max_steps": 3 if is_tiny else STEPS},
             "rewards": [{"kind": "benchmarks.vllm_update.model:DrawnReward"}],
             "model": {"kind": "pretrained", "path": folder, **model},
             "engine": {"precision": "bfloat16"},
             "rollout": {
                 "max_tokens": 16,
-                "memory": {"kind": "full"},
-                "plan": {"kind": "flat", "attempts": ATTEMPTS},
-                "action_rule": {"kind": "benchmarks.memory:AnyAction"},
+                "history": {"kind": "full"},
+                "plan": {"kind": "flat", "rollouts": ROLLOUTS},
+                "action_parser": {"kind": "benchmarks.memory:AnyAction"},
             },
             "training": {
                 "updates": UPDATES,
@@ -143,11 +143,11 @@ def make_config(name: str, folder: str) -> RunConfig:
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Predict, run and measure, in this process."""
+    """Predict, run and scorer, in this process."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "model"
         words = decode_run(
-            {"algorithm": {"recipe": "hgpo"}, "env": {"kind": "household"}, "model": {"kind": "tiny"}}
+            {"algorithm": {"method": "hgpo"}, "env": {"kind": "household"}, "model": {"kind": "tiny"}}
         ).words()
         write_model(place, RUNS[name][0], words)
         config = make_config(name, str(place))

@@ -23,7 +23,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.store.formats import open_rollouts
 
 ROLLOUTS = Path(__file__).parent / "results" / "alfworld_first_update.jsonl.gz"
-RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo": ("grpo", {}),
     "gigpo, refused": ("gigpo", {"refused_penalty": 0.1}),
     "gigpo, released": ("gigpo", {}),
@@ -35,7 +35,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 VERBS = ("go", "take", "move", "use")
 
 
-def attempts() -> tuple[StepTable, np.ndarray]:
+def rollouts() -> tuple[StepTable, np.ndarray]:
     """The recorded steps, and the verb of each command."""
     (chunk,) = open_rollouts(ROLLOUTS).chunks()
     # The file is older than the two columns. A response was the bare command, malformed only where it was cut off;
@@ -63,8 +63,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
-    table, verb = attempts()
-    credit = {name: measure_credit(table, verb, *recipe) for name, recipe in RECIPES.items()}
+    table, verb = rollouts()
+    credit = {name: measure_credit(table, verb, *method) for name, method in METHODS.items()}
     result = {
         "command": "python -m benchmarks.refused_penalty",
         "steps": len(verb),

@@ -39,7 +39,7 @@ from groupwise.engines.engine import Engine, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.local import LocalLearner
-from groupwise.learner.weight_check import TOLERANCES, Canary
+from groupwise.learner.weight_check import TOLERANCES, WeightCheck
 from groupwise.learner.weight_sync import InMemory
 from groupwise.losses import PolicyLoss
 from groupwise.models.outline import ModelPlan
@@ -48,7 +48,7 @@ from groupwise.training.config.engine_config import LocalEngine
 from groupwise.training.doctor.memory import RunMemory, estimate_engine, estimate_learner
 from groupwise.training.doctor.memory_passes import MicroBatchShape, Rehearsal
 
-ATTEMPTS = 8
+ROLLOUTS = 8
 SHIFT = 25_000
 """By how much the ids of one set of groups lie above those of the one before; the recording's end below twice that."""
 FORMS = {"rounded": "stochastic_rounding", "masters": "float32_masters"}
@@ -63,18 +63,18 @@ def make_update(*, tasks: int, steps: int | None, vocabulary: int) -> list[Sampl
     first = {task: min(sample.trajectory for sample in recorded if sample.group == task) for task in range(4)}
     samples = []
     for number in range(tasks):
-        task, kind = number % 4, number // 4  # two halves of a task's attempts, then both once more
-        begin = first[task] + ATTEMPTS * (kind % 2)
+        task, kind = number % 4, number // 4  # two halves of a task's rollouts, then both once more
+        begin = first[task] + ROLLOUTS * (kind % 2)
         samples += [
             replace(
                 sample,
                 prompt_ids=tuple((token + SHIFT * kind) % vocabulary for token in sample.prompt_ids),
                 response_ids=tuple(token % vocabulary for token in sample.response_ids),
-                trajectory=number * ATTEMPTS + sample.trajectory - begin,
+                trajectory=number * ROLLOUTS + sample.trajectory - begin,
                 group=number,
             )
             for sample in recorded
-            if sample.group == task and begin <= sample.trajectory < begin + ATTEMPTS
+            if sample.group == task and begin <= sample.trajectory < begin + ROLLOUTS
         ]
     return [sample for sample in samples if steps is None or sample.step < steps]
 
@@ -101,7 +101,7 @@ class Stages:
         self.seconds[name] = time.perf_counter() - began
 
     @contextmanager
-    def count_optimiser(self, learner: LocalLearner) -> Iterator[None]:
+    def count_optimizer(self, learner: LocalLearner) -> Iterator[None]:
         """Count the optimizer steps separately."""
         began: list[float] = []
 
@@ -111,9 +111,9 @@ class Stages:
 
         def end(*_: object) -> None:
             self._wait()
-            self.seconds["optimiser"] = self.seconds.get("optimiser", 0.0) + time.perf_counter() - began.pop()
+            self.seconds["optimizer"] = self.seconds.get("optimizer", 0.0) + time.perf_counter() - began.pop()
 
-        hooks = [learner.optimiser.register_step_pre_hook(begin), learner.optimiser.register_step_post_hook(end)]
+        hooks = [learner.optimizer.register_step_pre_hook(begin), learner.optimizer.register_step_post_hook(end)]
         yield
         for hook in hooks:
             hook.remove()
@@ -148,9 +148,9 @@ def make_engine_settings() -> LocalEngine:
 
 
 def make_learner_settings(form: str, token_budget: int) -> LearnerConfig:
-    """The learner, with one form of the optimiser."""
+    """The learner, with one form of the optimizer."""
     return LearnerConfig(
-        optimiser="adamw_8bit",
+        optimizer="adamw_8bit",
         bfloat16_weights=FORMS[form],
         learning_rate=1e-6,
         token_budget=token_budget,
@@ -177,7 +177,7 @@ def predict_peak(form: str, options: argparse.Namespace) -> float:
         ),
         num_micro_batches=len(packs),
     )
-    requests = options.tasks * ATTEMPTS
+    requests = options.tasks * ROLLOUTS
     of_learner = estimate_learner(plan, make_learner_settings(form, options.token_budget), rehearsal)
     of_engine = estimate_engine(make_engine_settings(), plan, rehearsal, requests=requests, gpu=GPU_BYTES)
     return RunMemory(parts={**of_learner, **of_engine}, is_rehearsed=True).peak / GIB
@@ -192,33 +192,39 @@ def measure_form(form: str, options: argparse.Namespace) -> dict[str, Any]:
     learner = LocalLearner(model, PolicyLoss(), make_learner_settings(form, options.token_budget))
     print(f"{form}: {weights / GIB:.1f} GiB of weights, engine {type(engine).__name__}", flush=True)
     plan = [options.warm_steps, *[None] * options.updates]
-    canary, result = None, dict[str, Any]()
+    weight_check, result = None, dict[str, Any]()
     for number, steps in enumerate(plan, start=1):
         recorded = make_update(tasks=options.tasks, steps=steps, vocabulary=vocabulary)
         longest = max(recorded, key=lambda sample: len(sample.token_ids))
-        canary = canary or Canary(
+        weight_check = weight_check or WeightCheck(
             longest.prompt_ids, longest.response_ids, tolerance=TOLERANCES["bfloat16"], decodes=True
         )
-        result = time_update(engine, learner, recorded, canary, number=number, device=options.device)
+        result = time_update(engine, learner, recorded, weight_check, number=number, device=options.device)
         print(f"{form}: update {number}: {json.dumps(result)}", flush=True)
     return {"weights_gib": weights / GIB, "engine": type(engine).__name__, **result}
 
 
 def time_update(
-    engine: Engine, learner: LocalLearner, recorded: Sequence[Sample], canary: Canary, *, number: int, device: str
+    engine: Engine,
+    learner: LocalLearner,
+    recorded: Sequence[Sample],
+    weight_check: WeightCheck,
+    *,
+    number: int,
+    device: str,
 ) -> dict[str, Any]:
     """Make an update stage by stage."""
     stages = Stages(device)
     with stages.stage("rollout"):
         samples = play(engine, recorded, number=number)
-    with stages.stage("learn"), stages.count_optimiser(learner):
+    with stages.stage("learn"), stages.count_optimizer(learner):
         learned = learner.learn(samples, count_totals(samples, max_tokens=64)).metrics
-    with stages.stage("hand-over"):
-        InMemory().hand_over(learner.weights(), engine, version=number)
-    with stages.stage("canary"):
-        gap = canary.check(engine, learner, version=number)
+    with stages.stage("weight sync"):
+        InMemory().sync(learner.weights(), engine, version=number)
+    with stages.stage("weight_check"):
+        gap = weight_check.check(engine, learner, version=number)
     seconds = dict(stages.seconds)
-    seconds["learn"] -= seconds["optimiser"]
+    seconds["learn"] -= seconds["optimizer"]
     total, sampled = sum(seconds.values()), sum(len(sample.response_ids) for sample in samples)
     return {
         "seconds": total,
@@ -233,7 +239,7 @@ def time_update(
         "sampled_tokens_a_second_of_rollout": sampled / seconds["rollout"],
         "token_ratio": learned["learner/token_ratio"],
         "grad_norm": learned["learner/grad_norm"],
-        "canary_gap": gap,
+        "weight_check_gap": gap,
     }
 
 
@@ -245,7 +251,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tasks", type=int, choices=range(1, 17), default=16, metavar="1 to 16")
     parser.add_argument("--updates", type=int, default=1, help="whole updates after the warm-up")
-    parser.add_argument("--warm-steps", type=int, default=2, help="steps of an attempt in the warm-up")
+    parser.add_argument("--warm-steps", type=int, default=2, help="steps of a rollout in the warm-up")
     parser.add_argument("--token-budget", type=int, default=16_384)
     parser.add_argument("--predict", action="store_true", help="measure nothing: what doctor would foretell")
     parser.add_argument("--write", type=Path)
@@ -271,7 +277,7 @@ def measure(options: argparse.Namespace, known: dict[str, Any]) -> None:
         result = {
             "shape": options.shape,
             "tasks": options.tasks,
-            "attempts": ATTEMPTS,
+            "rollouts": ROLLOUTS,
             "token_budget": options.token_budget,
             "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
             "torch": torch.__version__,

@@ -30,7 +30,7 @@ from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
 from groupwise.learner.protocol import Learner
 from groupwise.losses import PolicyLoss
 
-TASKS, ATTEMPTS, STEPS = 16, 8, 10
+TASKS, ROLLOUTS, STEPS = 16, 8, 10
 OPENING, SAMPLED, READ = 300, 20, 40
 GATHERINGS = ("every_pass", "once_a_step")
 
@@ -45,7 +45,7 @@ def make_samples(vocabulary: int, *, tasks: int, steps: int) -> list[Sample]:
     samples = []
     for task in range(tasks):
         opening = draw(OPENING)
-        for attempt in range(ATTEMPTS):
+        for rollout in range(ROLLOUTS):
             past = opening
             for step in range(steps):
                 response = draw(SAMPLED)
@@ -55,7 +55,7 @@ def make_samples(vocabulary: int, *, tasks: int, steps: int) -> list[Sample]:
                         response_ids=response,
                         advantage=float(rng.normal()),
                         logp_behaviour=(-12.0,) * SAMPLED,
-                        trajectory=task * ATTEMPTS + attempt,
+                        trajectory=task * ROLLOUTS + rollout,
                         step=step,
                         group=task,
                     )
@@ -130,19 +130,21 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         for name, learner in learners.items():
             turns[name].append(time_update(learner, samples, options.device))
             print(f"update {number} {name}: {turns[name][-1]}", flush=True)
-    arms = {name: summarise(updates, held[name], warm=options.warm) for name, updates in turns.items()}
+    variants = {name: summarise(updates, held[name], warm=options.warm) for name, updates in turns.items()}
     seconds = {name: [update["seconds"] for update in updates[options.warm :]] for name, updates in turns.items()}
     ratios = {
         name: {
             "seconds": statistics.median(
                 own / local for own, local in zip(seconds[name], seconds["local"], strict=True)
             ),
-            "peak": arms[name]["peak_gib"] / arms["local"]["peak_gib"] if arms["local"]["peak_gib"] else None,
+            "peak": variants[name]["peak_gib"] / variants["local"]["peak_gib"]
+            if variants["local"]["peak_gib"]
+            else None,
         }
         for name in turns
         if name != "local"
     }
-    return {"arms": arms, "ratios": ratios, "updates": turns}
+    return {"variants": variants, "ratios": ratios, "updates": turns}
 
 
 def summarise(updates: list[dict[str, float]], held: float, *, warm: int) -> dict[str, float]:
@@ -179,7 +181,7 @@ def main() -> None:
         **measure(options),
     }
     write_result(result, options.write)
-    print(json.dumps(result["arms"], indent=1), json.dumps(result["ratios"], indent=1))
+    print(json.dumps(result["variants"], indent=1), json.dumps(result["ratios"], indent=1))
 
 
 if __name__ == "__main__":

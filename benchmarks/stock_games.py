@@ -22,18 +22,18 @@ from groupwise.envs.bfcl.services import read_conversations
 from groupwise.envs.textworld import SHOWN, Textworld
 
 Step = Callable[[str], tuple[tuple[str, ...], bool]]
-"""Sends an action; what is possible then, and whether the attempt has ended."""
-Attempts = Iterator[tuple[float, tuple[str, ...], Step]]
-"""Attempts, each with the seconds that opening took and what is possible at first."""
+"""Sends an action; what is possible then, and whether the rollout has ended."""
+Rollouts = Iterator[tuple[float, tuple[str, ...], Step]]
+"""Rollouts, each with the seconds that opening took and what is possible at first."""
 
 
-def alfworld(part: Alfworld) -> Attempts:
+def alfworld(part: Alfworld) -> Rollouts:
     """TextWorld with ALFWorld's wrappers, as `AlfredTWEnv` starts its games."""
     import textworld
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
 
     wanted = textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
-    for task in part.panel("train"):
+    for task in part.task_set("train"):
         begin = time.perf_counter()
         file = find_games_folder(part.path) / str(task.payload["game"]) / FILE
         game = textworld.start(str(file), wanted, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos])
@@ -47,7 +47,7 @@ def alfworld(part: Alfworld) -> Attempts:
         yield took, tuple(state["admissible_commands"]), step
 
 
-def textworld(part: Textworld, tasks: Sequence[Task]) -> Attempts:
+def textworld(part: Textworld, tasks: Sequence[Task]) -> Rollouts:
     """`textworld.gym` with a pool of our game files and our requested infos; each reset reads the next file."""
     import textworld.gym as gym
     from textworld import EnvInfos
@@ -67,7 +67,7 @@ def textworld(part: Textworld, tasks: Sequence[Task]) -> Attempts:
         yield took, tuple(info["admissible_commands"]), step
 
 
-def textworld_express(part: TextworldExpress, tasks: Sequence[Task]) -> Attempts:
+def textworld_express(part: TextworldExpress, tasks: Sequence[Task]) -> Rollouts:
     """TextWorldExpress's own class: one simulator, loaded once and reset per rollout, without gold paths.
 
     As in its own speed test. Ours loads a simulator per rollout.
@@ -87,7 +87,7 @@ def textworld_express(part: TextworldExpress, tasks: Sequence[Task]) -> Attempts
     return _one_simulator(tasks, begin, send)
 
 
-def scienceworld(part: Scienceworld, tasks: Sequence[Task]) -> Attempts:
+def scienceworld(part: Scienceworld, tasks: Sequence[Task]) -> Rollouts:
     """ScienceWorld's own class: one simulator, loaded and reset per rollout; each step lists the valid actions."""
     from scienceworld import ScienceWorldEnv
 
@@ -104,7 +104,7 @@ def scienceworld(part: Scienceworld, tasks: Sequence[Task]) -> Attempts:
     return _one_simulator(tasks, begin, send)
 
 
-def bfcl(tasks: Sequence[Task], actions: tuple[str, ...]) -> Attempts:
+def bfcl(tasks: Sequence[Task], actions: tuple[str, ...]) -> Rollouts:
     """bfcl-eval's executor, called as in its runner: before the first turn, and for the response of each step.
 
     It does not decode responses or check turns; bfcl's handlers and evaluator do. The executor finds the services of a
@@ -130,7 +130,7 @@ def bfcl(tasks: Sequence[Task], actions: tuple[str, ...]) -> Attempts:
         yield took, actions, step
 
 
-def openenv(part: Openenv, tasks: Sequence[Task]) -> Attempts:
+def openenv(part: Openenv, tasks: Sequence[Task]) -> Rollouts:
     """OpenEnv's own client in one session that each rollout resets; ours opens a session per rollout."""
     from openenv.core import GenericEnvClient
 
@@ -146,7 +146,7 @@ def openenv(part: Openenv, tasks: Sequence[Task]) -> Attempts:
     return _one_simulator(tasks, begin, send)
 
 
-def gymnasium(id: str, **kwargs: Any) -> Attempts:
+def gymnasium(id: str, **kwargs: Any) -> Rollouts:
     """A registered environment of Gymnasium, with the wrappers that `make` puts around it."""
     import gymnasium as package
 
@@ -158,14 +158,14 @@ def gymnasium(id: str, **kwargs: Any) -> Attempts:
     return _gym(begin)
 
 
-def babyai(level: str) -> Attempts:
+def babyai(level: str) -> Rollouts:
     """A level of minigrid; observations are numbers of a 7 x 7 view."""
     import minigrid  # noqa: F401  # it registers its levels
 
     return gymnasium(level)
 
 
-def sokoban(size: int, num_boxes: int) -> Attempts:
+def sokoban(size: int, num_boxes: int) -> Rollouts:
     """gym-sokoban's own environment, which draws a room at each reset and an image at each step."""
     with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # gym says at length that it is old
         from gym_sokoban.envs.sokoban_env import SokobanEnv
@@ -179,7 +179,7 @@ def sokoban(size: int, num_boxes: int) -> Attempts:
     return _gym(begin)
 
 
-def textarena(id: str, actions: tuple[str, ...]) -> Attempts:
+def textarena(id: str, actions: tuple[str, ...]) -> Rollouts:
     """A game of textarena for one player, with the wrappers that `make` puts around it."""
     import textarena as package
 
@@ -195,7 +195,7 @@ def textarena(id: str, actions: tuple[str, ...]) -> Attempts:
     return _text(begin, send, actions)
 
 
-def gem(id: str, actions: tuple[str, ...], **kwargs: Any) -> Attempts:
+def gem(id: str, actions: tuple[str, ...], **kwargs: Any) -> Rollouts:
     """A game of GEM."""
     import gem as package
 
@@ -213,7 +213,7 @@ def gem(id: str, actions: tuple[str, ...], **kwargs: Any) -> Attempts:
 
 def _one_simulator(
     tasks: Sequence[Task], begin: Callable[[Task], list[str]], send: Callable[[str], tuple[list[str], bool]]
-) -> Attempts:
+) -> Rollouts:
     """Rollouts one after another in a simulator in another process, which was started before the clock."""
     for task in cycle(tasks):
         start = time.perf_counter()
@@ -227,7 +227,7 @@ def _one_simulator(
         yield took, tuple(listed), step
 
 
-def _gym(begin: Callable[[int], Any]) -> Attempts:
+def _gym(begin: Callable[[int], Any]) -> Rollouts:
     seed = 0
     while True:
         start = time.perf_counter()
@@ -242,7 +242,7 @@ def _gym(begin: Callable[[int], Any]) -> Attempts:
         yield took, actions, step
 
 
-def _text(begin: Callable[[int], Any], send: Callable[[Any, str], bool], actions: tuple[str, ...]) -> Attempts:
+def _text(begin: Callable[[int], Any], send: Callable[[Any, str], bool], actions: tuple[str, ...]) -> Rollouts:
     seed = 0
     while True:
         start = time.perf_counter()

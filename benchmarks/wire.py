@@ -34,7 +34,7 @@ SIZES = (8, 128)
 """Requests of a call."""
 STARLETTE, STANDARD = "Starlette and uvicorn", "http.server"
 OURS, HTTPX = "our client", "httpx"
-ARMS = ((STARLETTE, OURS), (STARLETTE, HTTPX), (STANDARD, OURS))
+VARIANTS = ((STARLETTE, OURS), (STARLETTE, HTTPX), (STANDARD, OURS))
 
 
 def answer(request: Request) -> range:
@@ -127,7 +127,7 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
                 Request(prompt_ids=tuple(range(100_000, 100_000 + PROMPT)), seed=seed, max_tokens=RESPONSE)
                 for seed in range(size)
             ]
-            calls = {f"{kind}, {client}": make_call(client, urls[kind], requests, stack) for kind, client in ARMS}
+            calls = {f"{kind}, {client}": make_call(client, urls[kind], requests, stack) for kind, client in VARIANTS}
             seconds: dict[str, list[float]] = {name: [] for name in calls}
             for _ in range(rounds):
                 for name, call in calls.items():

@@ -26,7 +26,7 @@ from groupwise.training.config.run_file import load_run
 from groupwise.training.open_run import open_run
 
 RUN = Path(__file__).parents[1] / "examples" / "household.toml"
-CHANGES = ("algorithm.loss.penalties=[]", "warm_start.sloppiness=0.7", "evaluation.tasks=0", "threads=1")
+CHANGES = ("algorithm.loss.penalties=[]", "warm_start.expert_noise=0.7", "evaluation.tasks=0", "threads=1")
 
 
 class Turns(RunObserver):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Columns = Mapping[str, Sequence[Any]]
-"""One list per column, all of one length: task, attempt, index, reward and, where a case needs them, more."""
+"""One list per column, all of one length: task, rollout, index, reward and, where a case needs them, more."""
 
 Options = Mapping[str, Any]
 """Keyword arguments of the method; an option that is not named is the subject's own default."""

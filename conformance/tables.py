@@ -9,38 +9,38 @@ from conformance.case import Columns
 
 
 def rows(names: str, *values: Sequence[Any]) -> Columns:
-    """A table from its rows: `rows("task attempt index reward", ("q", 0, 0, 1.0), ...)`."""
+    """A table from its rows: `rows("task rollout index reward", ("q", 0, 0, 1.0), ...)`."""
     keys = names.split()
     return {key: [row[i] for row in values] for i, key in enumerate(keys)}
 
 
 def single_step(**rewards: Sequence[float]) -> Columns:
-    """Tasks whose attempts have one step each: `single_step(q=[1, 0])` is one task with two attempts."""
+    """Tasks whose rollouts have one step each: `single_step(q=[1, 0])` is one task with two rollouts."""
     return rows(
-        "task attempt index reward",
+        "task rollout index reward",
         *((task, i, 0, float(reward)) for task, group in rewards.items() for i, reward in enumerate(group)),
     )
 
 
 def make_finished(lengths: Mapping[tuple[str, str], tuple[int, float]]) -> Columns:
-    """Attempts by (task, attempt) -> (number of steps, reward of the last step); other rewards are 0."""
+    """Rollouts by (task, rollout) -> (number of steps, reward of the last step); other rewards are 0."""
     return rows(
-        "task attempt index reward",
+        "task rollout index reward",
         *(
-            (task, attempt, t, float(reward) if t == steps - 1 else 0.0)
-            for (task, attempt), (steps, reward) in lengths.items()
+            (task, rollout, t, float(reward) if t == steps - 1 else 0.0)
+            for (task, rollout), (steps, reward) in lengths.items()
             for t in range(steps)
         ),
     )
 
 
-def walk(task: str = "q", /, **attempts: Sequence[tuple[Any, float]]) -> Columns:
-    """Attempts as lists of (state, reward): `walk(A=[("s0", 0), ("s1", 1)], B=[("s0", 0)])`."""
+def walk(task: str = "q", /, **rollouts: Sequence[tuple[Any, float]]) -> Columns:
+    """Rollouts as lists of (state, reward): `walk(A=[("s0", 0), ("s1", 1)], B=[("s0", 0)])`."""
     return rows(
-        "task attempt index state reward",
+        "task rollout index state reward",
         *(
-            (task, attempt, t, state, float(reward))
-            for attempt, steps in attempts.items()
+            (task, rollout, t, state, float(reward))
+            for rollout, steps in rollouts.items()
             for t, (state, reward) in enumerate(steps)
         ),
     )

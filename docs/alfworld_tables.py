@@ -12,8 +12,8 @@ NAMES = json.loads((RESULTS.parent / "alfworld" / "method_names.json").read_text
 """What methods are called; the pictures have them from there too."""
 METHODS = {method: NAMES[method] for method in ("grpo", "gigpo", "hgpo")}
 """Those that every table has."""
-PANELS = ("valid_seen", "valid_unseen")
-POOLED = (*PANELS, "both")
+TASK_SETS = ("valid_seen", "valid_unseen")
+POOLED = (*TASK_SETS, "both")
 COMPARISON = ("comparison", "games", "more, points", "by seed", "probability of improvement")
 """The head of a table of two methods each."""
 
@@ -32,15 +32,15 @@ def alfworld() -> str:
     rows = [
         [
             words,
-            *(success(measured["success"][stage][panel]) for panel in PANELS),
+            *(success(measured["success"][stage][task_set]) for task_set in TASK_SETS),
             _both(measured["success_at_1"][stage]),
         ]
         for stage, words in stages.items()
     ]
     imitated = result("alfworld_imitation")["runs"]["2000 games, twice"]
     words = "for comparison: imitation of 2,000 games, twice, no reinforcement"
-    rows.append([words, *(success(imitated[panel]) for panel in PANELS), ""])
-    return table(("", *PANELS, "both at temperature 1"), rows)
+    rows.append([words, *(success(imitated[task_set]) for task_set in TASK_SETS), ""])
+    return table(("", *TASK_SETS, "both at temperature 1"), rows)
 
 
 def alfworld_seeds() -> str:
@@ -58,27 +58,28 @@ def _first_after(marks: Sequence[dict[str, Any]], steps: int) -> dict[str, Any]:
     return next(mark for mark in marks if mark["total_steps"] >= steps)
 
 
-def _both(panels: dict[str, Any]) -> str:
-    return f"{', '.join(percent(panels[panel]['success']) for panel in PANELS)} %"
+def _both(task_sets: dict[str, Any]) -> str:
+    return f"{', '.join(percent(task_sets[task_set]['success']) for task_set in TASK_SETS)} %"
 
 
 def alfworld_types() -> str:
-    """Success by type of task, all games of both panels: the three methods of the single run, GiGPO's of the seeds."""
+    """Success by type of task, all games of both task sets: the three methods of the single run, GiGPO's of the
+    seeds."""
     single = result("alfworld")["success"]
     seeds = [measured["success"]["gigpo"] for measured in _read_seeds()]
     rows = []
-    for kind in single["gigpo"][PANELS[0]]["by_type"]:
-        games = sum(single["gigpo"][split]["by_type"][kind]["tasks"] for split in PANELS)
+    for kind in single["gigpo"][TASK_SETS[0]]["by_type"]:
+        games = sum(single["gigpo"][split]["by_type"][kind]["tasks"] for split in TASK_SETS)
         shares = [percent(_share_of_type(single[name], kind), 0) for name in ("warm_start", *METHODS)]
-        others = ", ".join(percent(_share_of_type(panels, kind), 0) for panels in seeds)
+        others = ", ".join(percent(_share_of_type(task_sets, kind), 0) for task_sets in seeds)
         rows.append([f"`{kind}`", f"{games}", *(f"{share} %" for share in shares), f"{others} %"])
     return table(
         ("type", "games", "after imitation", *METHODS.values(), "GiGPO of the seeds below, 75,000 steps"), rows
     )
 
 
-def _share_of_type(panels: dict[str, Any], kind: str) -> float:
-    cases = [panels[split]["by_type"][kind] for split in PANELS]
+def _share_of_type(task_sets: dict[str, Any], kind: str) -> float:
+    cases = [task_sets[split]["by_type"][kind] for split in TASK_SETS]
     return float(sum(case["success"] * case["tasks"] for case in cases) / sum(case["tasks"] for case in cases))
 
 
@@ -115,7 +116,7 @@ def scratch_over_seeds() -> str:
 
 def _describe_one_start(steps: str, case: dict[str, Any]) -> list[str]:
     """The row of a start that all seeds go on from: it has no spread over seeds."""
-    shares = (f"{percent(case[panel]['value'])} %" for panel in POOLED)
+    shares = (f"{percent(case[task_set]['value'])} %" for task_set in POOLED)
     return [steps, "after imitation, one start for all", *shares, ""]
 
 
@@ -129,7 +130,7 @@ def _list_marks(measured: dict[str, Any]) -> list[list[str]]:
 
 
 def _seed_cells(case: dict[str, Any]) -> list[str]:
-    return [*(_share_over_seeds(case[panel]) for panel in POOLED), _list_seeds(case["seeds"])]
+    return [*(_share_over_seeds(case[task_set]) for task_set in POOLED), _list_seeds(case["seeds"])]
 
 
 def _share_over_seeds(case: dict[str, Any]) -> str:
@@ -142,15 +143,16 @@ def _share_over_seeds(case: dict[str, Any]) -> str:
 def alfworld_comparisons() -> str:
     """Each two methods: differences by seed, and the probability that a run is better than one of the other.
 
-    Panels stand by themselves at the last mark only; too few seeds for an interval have their differences and no more.
+    Task sets stand by themselves at the last mark only; too few seeds for an interval have their differences and no
+    more.
     """
     marks = result("alfworld_pooled")["marks"]
     rows = [
-        [f"{mark['steps']:,}", _name_pair(pair), panel, *_gap_cells(pair[panel])]
+        [f"{mark['steps']:,}", _name_pair(pair), task_set, *_gap_cells(pair[task_set])]
         for mark in marks
         for pair in mark["comparisons"]
-        for panel in POOLED
-        if panel == "both" or (mark is marks[-1] and pair[panel]["difference"]["interval"])
+        for task_set in POOLED
+        if task_set == "both" or (mark is marks[-1] and pair[task_set]["difference"]["interval"])
     ]
     head = ("environment steps", *COMPARISON)
     if not any(row[-1] for row in rows):  # too few seeds for probabilities
@@ -159,12 +161,12 @@ def alfworld_comparisons() -> str:
 
 
 def scratch_comparisons() -> str:
-    """The same of the model made from scratch, at the last mark: by panel, and all games at temperature 1."""
+    """The same of the model made from scratch, at the last mark: by task set, and all games at temperature 1."""
     measured = _leave_out_variants(result("alfworld_scratch_pooled"))
     rows = [
-        [f"{measured['temperature']}", _name_pair(pair), panel, *_gap_cells(pair[panel])]
+        [f"{measured['temperature']}", _name_pair(pair), task_set, *_gap_cells(pair[task_set])]
         for pair in measured["marks"][-1]["comparisons"]
-        for panel in POOLED
+        for task_set in POOLED
     ]
     rows += [
         [f"{measured['sampled']['temperature']}", _name_pair(pair), "both", *_gap_cells(pair["both"])]
@@ -174,7 +176,7 @@ def scratch_comparisons() -> str:
 
 
 def _leave_out_variants(measured: dict[str, Any]) -> dict[str, Any]:
-    """The same result without the recipes that have other settings than their own."""
+    """The same result without the methods that have other settings than their own."""
 
     def keep(case: dict[str, Any]) -> dict[str, Any]:
         methods = {method: scores for method, scores in case["methods"].items() if method not in measured["variants"]}
@@ -185,19 +187,19 @@ def _leave_out_variants(measured: dict[str, Any]) -> dict[str, Any]:
 
 
 def scratch_variants() -> str:
-    """Recipes with other settings, all games at the last mark: beside the recipe as it is, and beside GRPO."""
+    """Methods with other settings, all games at the last mark: beside the method as it is, and beside GRPO."""
     measured = result("alfworld_scratch_pooled")
     cases = {measured["temperature"]: measured["marks"][-1], measured["sampled"]["temperature"]: measured["sampled"]}
     rows = []
-    for variant, recipe in measured["variants"].items():
+    for variant, method in measured["variants"].items():
         for temperature, case in cases.items():
             pairs = {pair["second"]: pair for pair in case["comparisons"] if pair["first"] == variant}
-            if recipe not in pairs:
+            if method not in pairs:
                 continue  # it was not measured as it is
-            more, by_seed, _ = _gap_cells(pairs[recipe]["both"])
+            more, by_seed, _ = _gap_cells(pairs[method]["both"])
             share = _share_over_seeds(case["methods"][variant]["both"])
             over_grpo, *_ = _gap_cells(pairs["grpo"]["both"])
-            rows.append([NAMES[variant], f"{temperature}", share, NAMES[recipe], more, by_seed, over_grpo])
+            rows.append([NAMES[variant], f"{temperature}", share, NAMES[method], more, by_seed, over_grpo])
     head = ("variant", "temperature", "all games", "of", "more than it, points", "by seed", "more than GRPO, points")
     return table(head, rows)
 

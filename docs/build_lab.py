@@ -27,7 +27,7 @@ WORLDS = ("lake", "corridor")
 PICTURES = {"lab_group_size": "group size", "lab_skill": "skill", "lab_horizon": "horizon"}
 """The dial of each picture."""
 ASKING = ("after_webstar", "pav")
-"""Methods that ask an expert, or play on from every step: not at equal attempts."""
+"""Methods that ask an expert, or play on from every step: not at equal rollouts."""
 TAKEN_APART = ("grpo", "gigpo", "hgpo")
 """Methods of whose settings some are changed one by one."""
 DRAWN = ("grpo", "rloo", "gigpo", "hgpo", "salt", "gagpo", "hgae", "shrunk_hgae")
@@ -41,7 +41,7 @@ def whole_dial() -> str:
     of_those = [min(_errors(study, [name for name in names if name not in ASKING])) for study in studies]
     rows = []
     for name in names:
-        lines = [study["recipes"][name] for study in studies]
+        lines = [study["methods"][name] for study in studies]
         errors = [line["error"]["value"] for line in lines]
         wins = [sum(error <= end for error, end in zip(errors, ends, strict=True)) for ends in (lowest, of_those)]
         others = [f"{median(line[what]['value'] for line in lines):.2f}" for what in ("misdirection", "sign")]
@@ -55,7 +55,7 @@ def whole_dial() -> str:
 def _list_distinct() -> list[dict[str, Any]]:
     """Every circumstance of the dials once: dials meet in the world as it is, and a key may tell what a dial hides."""
     studies = {
-        json.dumps([study["recipes"][name] for name in result("lab")["finer"]]): study
+        json.dumps([study["methods"][name] for name in result("lab")["finer"]]): study
         for study in result("lab")["sweeps"]
         if study["dial"] != "parts"
     }
@@ -64,29 +64,29 @@ def _list_distinct() -> list[dict[str, Any]]:
 
 def lake() -> str:
     """Every method with full observations."""
-    return _list_recipes(result("lab")["tables"][0])
+    return _list_methods(result("lab")["tables"][0])
 
 
 def corridor_by_text() -> str:
-    """Every recipe where the text hides the lamps and the room after a mistake."""
-    return _list_recipes(result("lab")["tables"][1])
+    """Every method where the text hides the lamps and the room after a mistake."""
+    return _list_methods(result("lab")["tables"][1])
 
 
 def corridor_by_situation() -> str:
     """The same where the key tells all."""
-    return _list_recipes(result("lab")["tables"][2])
+    return _list_methods(result("lab")["tables"][2])
 
 
 def home() -> str:
     """Methods in a text home, under a language model's policy."""
     [study] = [study for study in result("lab_played")["studies"] if study["world"] == "household"]
-    return _list_recipes(study)
+    return _list_methods(study)
 
 
 def same() -> str:
     """Methods with the same advantages as another method."""
     twins: dict[str, list[str]] = {}
-    for name, line in result("lab")["tables"][0]["recipes"].items():
+    for name, line in result("lab")["tables"][0]["methods"].items():
         if "same_as" in line:
             twins.setdefault(line["same_as"], []).append(name)
     return table(("credit of", "is also that of"), [[name, ", ".join(others)] for name, others in twins.items()])
@@ -94,9 +94,9 @@ def same() -> str:
 
 def not_measured() -> str:
     """Methods that a tabular environment cannot run, and why."""
-    lines = result("lab")["tables"][0]["recipes"]
+    lines = result("lab")["tables"][0]["methods"]
     rows = [[name, line["not_measured"]] for name, line in lines.items() if "not_measured" in line]
-    return table(("recipe", "why not"), [[name, words.replace("|", "/")] for name, words in rows])
+    return table(("method", "why not"), [[name, words.replace("|", "/")] for name, words in rows])
 
 
 def bits() -> str:
@@ -176,13 +176,13 @@ TABLES = {
 def _list_parts(world: str) -> str:
     """GiGPO and HGPO with single settings changed, beside GRPO."""
     [study] = _find("parts", world)
-    lines = {name: line for name, line in study["recipes"].items() if name.partition(",")[0] in TAKEN_APART}
-    return _list_recipes({"recipes": lines}, with_level=False)
+    lines = {name: line for name, line in study["methods"].items() if name.partition(",")[0] in TAKEN_APART}
+    return _list_methods({"methods": lines}, with_level=False)
 
 
-def _list_recipes(study: Mapping[str, Any], *, with_level: bool = True) -> str:
+def _list_methods(study: Mapping[str, Any], *, with_level: bool = True) -> str:
     """One row per method, the most accurate first."""
-    lines = [(name, line) for name, line in study["recipes"].items() if "error" in line]
+    lines = [(name, line) for name, line in study["methods"].items() if "error" in line]
     rows = [
         [name, *([line["level"]] if with_level else []), *(_show(line[what]) for what in NUMBERS)]
         for name, line in sorted(lines, key=lambda item: item[1]["error"]["value"])
@@ -197,12 +197,12 @@ def _compare_settings(dial: str, world: str) -> str:
 
 def _compare(dial: str, studies: Sequence[Mapping[str, Any]]) -> str:
     """One row per method, one column per value; the smallest error of each column is bold."""
-    names = list(dict.fromkeys(name for study in studies for name in study["recipes"]))
+    names = list(dict.fromkeys(name for study in studies for name in study["methods"]))
     best = [min(_errors(study)) for study in studies]
     rows = [
         [
             name,
-            *(_show_error(study["recipes"].get(name), minimum) for study, minimum in zip(studies, best, strict=True)),
+            *(_show_error(study["methods"].get(name), minimum) for study, minimum in zip(studies, best, strict=True)),
         ]
         for name in names
     ]
@@ -217,7 +217,7 @@ def _find(dial: str, world: str) -> list[dict[str, Any]]:
 
 def _errors(study: Mapping[str, Any], names: Iterable[str] | None = None) -> Iterable[float]:
     """Errors of some methods, or of all."""
-    lines = (study["recipes"].get(name, {}) for name in (study["recipes"] if names is None else names))
+    lines = (study["methods"].get(name, {}) for name in (study["methods"] if names is None else names))
     return (line["error"]["value"] for line in lines if "error" in line)
 
 

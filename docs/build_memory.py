@@ -43,7 +43,7 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "all weights, float32": ({}, {}, {}),
     "all weights, lean": (
         {"dtype": torch.bfloat16},
-        {"optimiser": "adamw_8bit", "bfloat16_weights": "stochastic_rounding"},
+        {"optimizer": "adamw_8bit", "bfloat16_weights": "stochastic_rounding"},
         {"share_weights": True},
     ),
     "LoRA, rank 16": ({"dtype": torch.bfloat16, "lora": 16}, {}, {}),
@@ -108,7 +108,7 @@ def count_gpus(memory: RunMemory, size: float, *, may_divide: bool) -> str:
     if memory.peak <= ROOM * size:
         return "1"
     parts = memory.parts
-    divided = sum(parts[name] for name in ("weights", "gradients", "optimiser"))
+    divided = sum(parts[name] for name in ("weights", "gradients", "optimizer"))
     room = ROOM * size - parts["activations"] - parts["work space"]
     if not may_divide or room <= 0:
         return "-"
@@ -121,7 +121,7 @@ def row(size: str, kind: str) -> list[str]:
     parts = counted.parts
     cells = [
         parts["weights"],
-        parts["gradients"] + parts["optimiser"],
+        parts["gradients"] + parts["optimizer"],
         parts["activations"] + parts["work space"],
         parts["engine"],
         parts["keys and values"],

@@ -16,7 +16,7 @@ from groupwise import methods
 FOLDER = Path(__file__).parent / "methods"
 INDEX = Path(__file__).parent / "reference" / "methods.md"
 RELATIONS = {
-    "grpo": ["`grpo` at one step per attempt is what verl and TRL call GRPO, up to eps."],
+    "grpo": ["`grpo` at one step per rollout is what verl and TRL call GRPO, up to eps."],
     "dr_grpo": ["`rloo` = n / (n - 1) x `dr_grpo`.", "`grpo` = `dr_grpo` / (deviation + eps)."],
     "rloo": [
         "`rloo` = n / (n - 1) x `dr_grpo`.",
@@ -28,33 +28,33 @@ RELATIONS = {
     "dpo": ["`rpo(eta=0)` = `dpo` at the beta of `rpo`; `step_apo(alpha=0)` = `dpo` between steps."],
     "rpo": ["`rpo(eta=0, beta=b)` = `dpo(beta=b)`."],
     "step_apo": ["`step_apo(alpha=0, beta=b)` = the loss of `dpo(beta=b)`, between steps of one state."],
-    "w_dpo": ["Where every two attempts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same."],
+    "w_dpo": ["Where every two rollouts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same."],
     "p3o": [
-        "`p3o(clip='none')`, on-policy, has the gradient of `rloo` on whole attempts, times (n - 1) / 2 for a task of "
-        "n attempts: a constant where all tasks have equally many."
+        "`p3o(clip='none')`, on-policy, has the gradient of `rloo` on whole rollouts, times (n - 1) / 2 for a task of "
+        "n rollouts: a constant where all tasks have equally many."
     ],
     "simpo": [
-        "Attempts of L tokens each: `simpo(margin=0, beta=b)` = the loss of `dpo(beta=b / L)` without its reference."
+        "Rollouts of L tokens each: `simpo(margin=0, beta=b)` = the loss of `dpo(beta=b / L)` without its reference."
     ],
     "disco": [
         "For large tau, `disco` = `disco(negatives='mean')`, which is DisCO-b.",
         "On-policy, with rewards of 0 and 1, `disco(negatives='mean')` has the gradient of `dr_grpo`'s credit over "
-        "p (1 - p), the mean over attempts, then tokens; p is the share of a task's attempts that solved it.",
+        "p (1 - p), the mean over rollouts, then tokens; p is the share of a task's rollouts that solved it.",
     ],
     "reg_grpo": [
-        "At the first optimiser step of an update, `reg_grpo(kl=0)` has 2 / floor times the gradient of REINFORCE on "
-        "`grpo`'s credit, summed over tokens, the mean over attempts; later steps fit how far it went.",
+        "At the first optimizer step of an update, `reg_grpo(kl=0)` has 2 / floor times the gradient of REINFORCE on "
+        "`grpo`'s credit, summed over tokens, the mean over rollouts; later steps fit how far it went.",
     ],
     "gspo": ["Where every answer is one token, `gspo` has the loss of `grpo` without its KL, at the clip of `gspo`."],
     "cispo": ["On-policy, `cispo` has the policy gradient, as every surrogate here has: `plain` of the same credit."],
     "sapo": ["On-policy, `sapo` has the policy gradient, as every surrogate here has: `plain` of the same credit."],
     "after_etr": ["`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL."],
     "r2vpo": ["`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)."],
-    "llds": ["`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight."],
+    "llds": ["`llds(weight=0)` = `grpo`; so is the first optimizer step of an update under any weight."],
     "epo": ["`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit."],
     "after_vgpo": [
         "`after_vgpo(k=0)` = the credit of `grpo`, to the bit.",
-        "Where all attempts at a task earn the same R, `after_vgpo` gives exactly k * R and `grpo` 0.",
+        "Where all rollouts at a task earn the same R, `after_vgpo` gives exactly k * R and `grpo` 0.",
     ],
     "copo": [
         "`copo(mode='off')` = `grpo`'s credit, to the bit, with the clip 0.2, the dual clip 3 and no KL.",
@@ -64,14 +64,14 @@ RELATIONS = {
         "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with the clip "
         "0.2 and a KL of the same weight, to the bit."
     ],
-    "srpo": ["Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
-    "after_concise_r": ["Where a task has an attempt that failed, `after_concise_r` = the credit of `grpo`."],
-    "seeupo": ["On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`."],
+    "srpo": ["Where no rollout is exact, or fewer than k are not, `srpo` = the credit of `grpo`."],
+    "after_concise_r": ["Where a task has a rollout that failed, `after_concise_r` = the credit of `grpo`."],
+    "seeupo": ["On rollouts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`."],
     "after_dsdr": ["`after_dsdr(bonus=0, entropy=0)` = `grpo` without its KL, where returns are 0 and 1."],
     "after_polychromic": [
-        "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n (N - 1)) x `dr_grpo`."
+        "Where each of N rollouts is of another kind, `after_polychromic(size=n)` = (N - n) / (n (N - 1)) x `dr_grpo`."
     ],
-    "hdpo": ["`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right."],
+    "hdpo": ["`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one rollout is right."],
     "rec": ["`rec(weighted=True)` has the gradient of the clipped loss on the credit of `dr_grpo`, token by token."],
     "opmd": ["`opmd(tau=0)` = REINFORCE on the credit of `dr_grpo` = `asymre(shift=0)`."],
     "asymre": ["`asymre(shift=c)` = `dr_grpo` + c: the same as -c logp beside the loss of REINFORCE."],
@@ -93,11 +93,11 @@ RELATIONS = {
         "Where every step has a state, `shrunk_hgae(strength=0, depth=0)` = `gagpo(lam=0, gamma=1)`.",
         "For a large strength, `shrunk_hgae(lam=1, scale_by='none')` = the return less the mean over the task's steps.",
     ],
-    "salt": ["Without shared edges, `salt` = its base recipe."],
+    "salt": ["Without shared edges, `salt` = its base method."],
     "ngrpo": ["`ngrpo(virtual=0)` = `grpo`."],
-    "r3": ["With nothing to recall, rank or reflect on, `r3` = `grpo(ddof=0)`."],
+    "r3": ["With nothing to replay, rank or reflect on, `r3` = `grpo(ddof=0)`."],
     "r3_grpo_ablation": ["`r3_grpo_ablation()` = `grpo(ddof=0)`; with all three switches on it is `r3`."],
-    "r3_hgpo": ["With nothing to recall, rank or reflect on, `r3_hgpo` = `hgpo(invalid_penalty=0)`."],
+    "r3_hgpo": ["With nothing to replay, rank or reflect on, `r3_hgpo` = `hgpo(invalid_penalty=0)`."],
     "flow_grpo": ["`flow_grpo()` = `grpo()`; they differ in the loss that follows."],
     "reinforce_pp_baseline": ["`dr_grpo`, whitened over the batch's tokens."],
     "gtpo": [
@@ -147,7 +147,7 @@ def page(name: str) -> str:
     depth = f"{notes.read_text(encoding='utf-8').strip()}\n\n" if notes.exists() else ""
     config = tomli_w.dumps({"algorithm": methods.build(name).config()})
     return (
-        f"# {name}\n\n<!-- Written by docs/build_methods.py from the recipe's docstring. Do not edit by hand. -->\n\n"
+        f"# {name}\n\n<!-- Written by docs/build_methods.py from the method's docstring. Do not edit by hand. -->\n\n"
         f"```text\n{summary.text}\n```\n\n{depth}"
         f"## Options\n\n| option | default |\n|---|---|\n{options}\n\n"
         + (f"## Relations\n\n{relations}\n" if relations else "")
@@ -163,7 +163,7 @@ def index() -> str:
     )
     return (
         "# Methods\n\n<!-- Written by docs/build_methods.py. Do not edit by hand. -->\n\n"
-        f"| recipe | what it does | source |\n|---|---|---|\n{rows}\n\n"
+        f"| method | what it does | source |\n|---|---|---|\n{rows}\n\n"
         "[Numbers worked by hand](../../conformance/numbers.md): the arithmetic that the tests hold these to.\n"
     )
 

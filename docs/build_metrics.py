@@ -14,19 +14,19 @@ from groupwise.training.metrics import EXTRA, METRICS
 
 PAGE = Path(__file__).parent / "reference" / "metrics.md"
 SECTIONS = {
-    "rollout": "What the update's attempts look like. Statistics are over the attempts that no fault ended.",
-    "credit": "What the comparison made of them, over all steps.",
-    "replay": "What past attempts brought, where the algorithm recalls some.",
-    "guidance": "What guided attempts brought, where there are some.",
-    "measures": "What finding things out about attempts before credit cost, where the algorithm measures them.",
+    "rollout": "What the update's rollouts look like. Statistics are over the rollouts that no fault ended.",
+    "advantage": "What the comparison made of them, over all steps.",
+    "replay": "What past rollouts brought, where the algorithm replays some.",
+    "hint": "What hinted rollouts brought, where there are some.",
+    "scorers": "What finding things out about rollouts before credit cost, where the algorithm measures them.",
     "judge": "What asking a judge came to, where it is a function or a server.",
-    "shaping": "What comparing the attempts of a group added to their rewards, where the algorithm shapes them.",
-    "learner": "What the optimiser did.",
-    "engine": "Whether the engine follows.",
+    "shaping": "What comparing the rollouts of a group added to their rewards, where the algorithm shapes them.",
+    "learner": "What the optimizer did.",
+    "weights": "Whether engine and learner have the same weights.",
     "loss": "What the loss measured, over the tokens that trained; which of them depends on the loss's parts.",
     "replicas": "What servers did, where the engine is one of servers; `N` is a server's number, from 0. Like seconds, "
     "these differ from run to run.",
-    "evaluation": "What trackers hear of an evaluation; the journal has its attempts one by one.",
+    "evaluation": "What trackers hear of an evaluation; the journal has its rollouts one by one.",
     "seconds": "Where the time of the update went.",
     "speed": "How fast it went. Like seconds, and unlike everything above, these differ from run to run.",
 }

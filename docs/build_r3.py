@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[1] / "benchmarks" / "pages" / "r3.md"
 PICTURE = Path(__file__).parent / "images" / "r3.svg"
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 880.0, 400.0, 56.0, 40.0, 340.0
-PANELS = ((LEFT, 330.0, "curve", "Held-out success"), (400.0, 674.0, "cut_curve", "Held-out answers cut off"))
+TASK_SETS = ((LEFT, 330.0, "curve", "Held-out success"), (400.0, 674.0, "cut_curve", "Held-out answers cut off"))
 COLOURS = ("#4d4d4d", "#c8641b", "#2a7f9e", "#7fb2c8", "#0b3c52", "#6b3fa0", "#b79ad6", "#4f7d32", "#c2185b")
 
 
@@ -29,36 +29,36 @@ def outcome() -> str:
     """Success of each variant at equal sampled tokens, on held-out and on training questions."""
     measured = read_result()
     rows = []
-    for arm, row in measured.get("arms", {}).items():
+    for variant, row in measured.get("variants", {}).items():
         against = row.get(f"held_out_against_{measured['baseline']}")
         rows.append(
             [
-                arm,
+                variant,
                 _share(row["held_out"]["success"]),
                 "" if against is None else _points(against["more"]),
                 _share(row["training"]["success"]),
                 f"{row['updates']:.0f}",
             ]
         )
-    head = ("arm", "held out", "more than GRPO, points", "training questions", "updates")
+    head = ("variant", "held out", "more than GRPO, points", "training questions", "updates")
     return table(head, rows) if rows else ""
 
 
 def conduct() -> str:
     """What the answers look like at the end."""
     rows = []
-    for arm, row in read_result().get("arms", {}).items():
+    for variant, row in read_result().get("variants", {}).items():
         out, own = row["held_out"], row["training"]
         rows.append(
             [
-                arm,
+                variant,
                 _share(out["cut_off"]),
                 *(f"{percent(own[name]['value'])} %" for name in ("solve_none", "solve_all")),
                 f"{out['tokens_of_answer']['value']:.1f}",
                 f"{out['entropy']['value']:.3f}",
             ]
         )
-    head = ("arm", "cut off", "solve-none", "solve-all", "tokens an answer", "entropy")
+    head = ("variant", "cut off", "solve-none", "solve-all", "tokens an answer", "entropy")
     return table(head, rows) if rows else ""
 
 
@@ -99,10 +99,10 @@ def _points(case: Mapping[str, Any]) -> str:
 
 def draw(measured: Mapping[str, Any]) -> str:
     """Success and fraction of cut answers on held-out questions over sampled tokens, one line per variant, as SVG."""
-    body = "\n".join(line for panel in PANELS for line in _draw_panel(measured, *panel))
+    body = "\n".join(line for task_set in TASK_SETS for line in _draw_task_set(measured, *task_set))
     names = "\n".join(
-        _write(694, TOP + 14 + 20 * place, arm, anchor="start", colour=COLOURS[place])
-        for place, arm in enumerate(measured["arms"])
+        _write(694, TOP + 14 + 20 * place, variant, anchor="start", colour=COLOURS[place])
+        for place, variant in enumerate(measured["variants"])
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:.0f} {HEIGHT:.0f}" '
@@ -111,8 +111,8 @@ def draw(measured: Mapping[str, Any]) -> str:
     )
 
 
-def _draw_panel(measured: Mapping[str, Any], left: float, right: float, name: str, title: str) -> Iterator[str]:
-    curves = {arm: [point["value"] for point in row[name]] for arm, row in measured["arms"].items()}
+def _draw_task_set(measured: Mapping[str, Any], left: float, right: float, name: str, title: str) -> Iterator[str]:
+    curves = {variant: [point["value"] for point in row[name]] for variant, row in measured["variants"].items()}
     values = [value for curve in curves.values() for value in curve]
     low, high = min(values), max(values) + 1e-9
     marks = measured["marks"]

@@ -107,28 +107,32 @@ def overlap() -> str:
         more = mark["more"]["lag 1"]
         seeds = ", ".join(f"{100 * gap:+.1f}" for gap in more["by_seed"].values())
         gap = f"{100 * more['mean']:+.1f} ({' to '.join(f'{100 * end:+.1f}' for end in more['interval'])})"
-        rows.append([f"{mark['total_steps']:,}", *(success(arm) for arm in mark["arms"].values()), gap, seeds])
+        rows.append(
+            [f"{mark['total_steps']:,}", *(success(variant) for variant in mark["variants"].values()), gap, seeds]
+        )
     return table(("environment steps", "lag 0", "lag 1", "lag 1 less lag 0, points", "by seed"), rows)
 
 
 def overlap_seconds() -> str:
     """Seconds of an update with and without overlap."""
-    arms = result("overlap_household")["summary"]["seconds"]
+    variants = result("overlap_household")["summary"]["seconds"]
     cores = {"trainer_core_seconds": "processor seconds of the trainer", "engine_core_seconds": "of the engine"}
-    rows = [[words, *(f"{arm[side]:.2f}" for arm in arms.values())] for side, words in cores.items()]
-    return _stages(arms) + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    rows = [[words, *(f"{variant[side]:.2f}" for variant in variants.values())] for side, words in cores.items()]
+    return _stages(variants) + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _stages(arms: dict[str, Any]) -> str:
+def _stages(variants: dict[str, Any]) -> str:
     """Medians by stage, one column per variant."""
-    stages = dict.fromkeys(stage for arm in arms.values() for stage in arm["stages"])
-    rows = [[stage, *(f"{arm['stages'].get(stage, 0.0):.2f}" for arm in arms.values())] for stage in stages]
-    return table(("stage", *arms), [*rows, ["whole update", *(f"{arm['seconds']:.2f}" for arm in arms.values())]])
+    stages = dict.fromkeys(stage for variant in variants.values() for stage in variant["stages"])
+    rows = [[stage, *(f"{variant['stages'].get(stage, 0.0):.2f}" for variant in variants.values())] for stage in stages]
+    return table(
+        ("stage", *variants), [*rows, ["whole update", *(f"{variant['seconds']:.2f}" for variant in variants.values())]]
+    )
 
 
 def vllm_update() -> str:
     """An update on a GPU through vLLM and through our engine, by stage."""
-    return _stages(result("vllm_update")["arms"])
+    return _stages(result("vllm_update")["variants"])
 
 
 def credit() -> str:
@@ -229,11 +233,11 @@ def loop() -> str:
     for case in result("loop")["cases"]:
         pairs = ", ".join(f"{pair['trl_seconds'] / pair['ours_seconds']:.1f}" for pair in case["pairs"])
         name = f"{case['prompt_tokens']} + {case['response_tokens']}" + ", KL penalty" * case["kl_penalty"]
-        speeds = [f"{case[side]['attempts_per_second']:.0f}" for side in ("ours", "trl")]
+        speeds = [f"{case[side]['rollouts_per_second']:.0f}" for side in ("ours", "trl")]
         outside = f"{percent(case['share_outside_model'])} %"
         rows.append([name, *speeds, f"{case['times_faster']:.1f}x ({pairs})", outside])
     rows.sort(key=lambda row: ("307" not in row[0], "64" in row[0], row[0]))
-    head = ("prompt + response tokens", "ours, attempts/s", "TRL", "ours is faster by (both pairs)")
+    head = ("prompt + response tokens", "ours, rollouts/s", "TRL", "ours is faster by (both pairs)")
     return table((*head, "our time outside the model"), rows)
 
 
@@ -251,13 +255,13 @@ def engine() -> str:
     return table((*head, "faster, with reading the prompts", "attention, sampling, rest of a step"), rows)
 
 
-def past_attempts() -> str:
+def past_rollouts() -> str:
     """Queries to the index of past rollouts."""
     questions = {
-        "recent": "the newest 64 attempts at a task",
+        "recent": "the newest 64 rollouts at a task",
         "recent_of_8_versions": "the same, of the last 8 versions only",
         "mean_score": "a task's mean past score",
-        "newest_of_any_task": "the newest 4,096 attempts at any task (`selective_buffer`, once an update)",
+        "newest_of_any_task": "the newest 4,096 rollouts at any task (`selective_buffer`, once an update)",
     }
     measured = result("history_index")
     rows = [
@@ -282,7 +286,7 @@ def envs() -> str:
         sizes = [many["steps_per_second"] for many in case["many"] if not many["workers"]]
         rows.append([name, _speed(case["stock"]), _speed(case["ours"]), _ratio(ours / stock)])
         rows[-1].append(_pair(f"{speed:,.0f}" for speed in sizes))
-    head = ("environment", "stock", "ours", "ours / stock, steps alone", "8 / 32 / 128 attempts side by side")
+    head = ("environment", "stock", "ours", "ours / stock, steps alone", "8 / 32 / 128 rollouts side by side")
     return table(head, rows)
 
 
@@ -337,7 +341,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *(scratch_over_seeds, scratch_comparisons, scratch_training, scratch_variants),
         *(sparse, credit, credit_loops, audit_memory, prefix_cpu, prefix_gpu),
         *(line_credit, line_learning, line_learning_by_episodes),
-        *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_attempts, envs, own_envs),
+        *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_rollouts, envs, own_envs),
         *(engine_vllm, engine_profile, gpu_hours),
         *(depth_gains, depth_choices, depth_keys, depth_levels, depth_proposition),
     )

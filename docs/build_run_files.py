@@ -17,7 +17,7 @@ from groupwise.training.config.schema import make_run_schema
 PAGE = Path(__file__).parent / "reference" / "settings.md"
 ALGORITHM = (
     *("estimator", "grouper", "signal", "baseline", "scale", "token_credit", "filter"),
-    *("measure", "judge"),
+    *("scorer", "judge"),
     *("loss", "pairing", "ratio", "surrogate", "correction", "penalty", "aggregate"),
 )
 """Slots that the parts of an algorithm fill; the others belong to the run."""
@@ -32,7 +32,7 @@ A run is a TOML file: an algorithm, an environment, a model, and how they are us
 seed = 0
 
 [algorithm]
-recipe = "hgpo"          # a recipe by name, with its options
+method = "hgpo"          # a method by name, with its options
 depth = 4
 
 [env]
@@ -42,8 +42,8 @@ kind = "household"       # a part by its kind, with its fields
 kind = "tiny"
 
 [rollout]
-memory = "full"          # a kind alone: all its defaults
-plan = { kind = "flat", attempts = 8 }
+history = "full"          # a kind alone: all its defaults
+plan = { kind = "flat", rollouts = 8 }
 
 [training]
 updates = 40
@@ -54,9 +54,9 @@ all settings, spelled out, and loadable as a run file itself. Unknown keys, wron
 stop the command before a model loads. The error names the key, what was found and the nearest valid name.
 `groupwise doctor FILE` says how large a run would be.
 
-**On the command line.** `--set training.updates=80` sets a setting, and overrides the file, which overrides the recipe.
+**On the command line.** `--set training.updates=80` sets a setting, and overrides the file, which overrides the method.
 `--unset training.learner` takes a setting or a section out of the file, so that its default counts; it comes before
-every `--set`. With `--set algorithm.recipe=grpo`, options of the file that the recipe `grpo` does not have are left
+every `--set`. With `--set algorithm.method=grpo`, options of the file that the method `grpo` does not have are left
 out, and a note names them. Every command that reads a run file takes both.
 
 **One file on top of another.** A run file may extend another one, and says only what is different:
@@ -65,17 +65,17 @@ out, and a note names them. Every command that reads a run file takes both.
 extends = "base.toml"    # relative to this file
 
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 
 [training]
 updates = 80
 ```
 
-Tables are merged key by key. A table with another `kind`, or an `[algorithm]` with another `recipe`, replaces the table
+Tables are merged key by key. A table with another `kind`, or an `[algorithm]` with another `method`, replaces the table
 of `base.toml`; so does a list. `base.toml` cannot extend a third file. Its paths are relative to itself. The order is:
-the recipe's defaults, the extended file, the file, `--unset`, `--set`. An error names the file in which the key stands.
+the method's defaults, the extended file, the file, `--unset`, `--set`. An error names the file in which the key stands.
 
-**Paths.** A path in a run file is relative to the file: data, panel files, reward functions (`rewards.py:score`),
+**Paths.** A path in a run file is relative to the file: data, task set files, reward functions (`rewards.py:score`),
 prompts, models. A path after `--set`, or in settings that Python hands in, is relative to the working directory. `~` is
 your home folder. The run's `config.toml` holds absolute paths, so that the run resumes from any folder. `model.path` is
 looked for beside the run file, then in the working directory, then on the hub. What is named by its module
@@ -84,13 +84,13 @@ looked for beside the run file, then in the working directory, then on the hub. 
 **Editors.** `groupwise schema --out groupwise.schema.json` writes a JSON schema. With Taplo (Even Better TOML), a run
 file whose first line is `#:schema ./groupwise.schema.json` is completed and checked as you type.
 
-**Parts.** Where a table says *a memory*, *an env* and so on, give the kind alone (`memory = "full"`), a table with its
-`kind` and fields (`memory = { kind = "window", steps = 3 }`), or a class of your own by its place
-(`kind = "my_package.memories:Recall"`). The kinds are listed below.
+**Parts.** Where a table says *a memory*, *an env* and so on, give the kind alone (`history = "full"`), a table with its
+`kind` and fields (`history = { kind = "window", steps = 3 }`), or a class of your own by its place
+(`kind = "my_package.memories:Replay"`). The kinds are listed below.
 
-**Algorithms.** `[algorithm]` takes a `recipe` with its options ([the recipes](methods.md)), or the parts
-themselves, as `groupwise recipes --show NAME` prints them. A run's `config.toml` has the parts in `[algorithm]`, which
-are what is run. `[made_by]` keeps the recipe and its options as they were written, which is what reports call the run.
+**Algorithms.** `[algorithm]` takes a `method` with its options ([the methods](methods.md)), or the parts
+themselves, as `groupwise methods --show NAME` prints them. A run's `config.toml` has the parts in `[algorithm]`, which
+are what is run. `[made_by]` keeps the method and its options as they were written, which is what reports call the run.
 """
 
 
@@ -119,7 +119,7 @@ class Page:
         algorithm = self._definitions["Algorithm"]
         spelled = algorithm["oneOf"][-1]
         return [
-            f"### [algorithm]\n\n{algorithm['description']} Without a `recipe`:\n",
+            f"### [algorithm]\n\n{algorithm['description']} Without a `method`:\n",
             self._fields(spelled),
             *sections,
         ]

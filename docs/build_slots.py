@@ -23,21 +23,21 @@ PAGE = DOCS / "learn" / "own_method.md"
 SOURCES = DOCS.parent / "src" / "groupwise"
 BEGIN = "<!-- Written by docs/build_slots.py from the protocols. Do not edit by hand. -->\n"
 END = "<!-- end of the tables -->\n"
-OPENED = ("Environment", "Engine", "Learner", "WeightTransfer", "LiveCurriculum", "LiveTracker", "PartState")
+OPENED = ("Environment", "Engine", "Learner", "WeightSync", "LiveCurriculum", "LiveTracker", "PartState")
 """What parts open or start, and a run then calls."""
 SEAMS = {
-    "measure": "measures",
-    "judge": "measures",
+    "scorer": "scorers",
+    "judge": "scorers",
     "estimator": "token_credit",
     "token_credit": "token_credit",
     "filter": "token_credit",
     "plan": "plans",
-    "admission": "plans",
+    "rollout_filter": "plans",
     "loss": "loss",
     "pairing": "loss",
     "engine": "engine",
     "learner": "learner",
-    "weight_transfer": "learner",
+    "weight_sync": "learner",
 }
 """Slots that have a page of their own under docs/howto/extending."""
 

@@ -53,12 +53,12 @@ text { font: 14px system-ui, sans-serif; fill: #333 }
 def draw() -> str:
     """The picture as SVG."""
     rows = [row for row in RolloutsFile.open(ROLLOUTS).rows() if row["task"] == TASK]
-    columns = {name: [row[name] for row in rows] for name in ("task", "attempt", "index", "state", "reward")}
+    columns = {name: [row[name] for row in rows] for name in ("task", "rollout", "step", "state", "reward")}
     table = StepTable.from_columns(**columns)
     hgpo, grpo = methods.hgpo(depth=2).advantage(table).values, methods.grpo().advantage(table).values
     rollouts: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
-        rollouts.setdefault(row["attempt"], []).append(place)
+        rollouts.setdefault(row["rollout"], []).append(place)
     # Each line is moved so that its first step in the shared state stands in one column.
     first = {
         number: next(step for step, place in enumerate(places) if in_state(rows[place]))
@@ -90,7 +90,7 @@ def draw() -> str:
     explained = [place for place in rollouts[SHOWN] if in_state(rows[place])]
     for at, rise, place in zip((700, 944), (22, 13), explained, strict=True):
         x, y = spots[place]
-        words = f"step {rows[place]['index']}: {rows[place]['action'].removesuffix(' with sinkbasin 1')}"
+        words = f"step {rows[place]['step']}: {rows[place]['action'].removesuffix(' with sinkbasin 1')}"
         marks.append(f'<path class="pointer" d="M {x:.1f} {y - 8} V {y - rise} H {at + 24} V 68"/>')
         marks.append(f'<rect class="box" x="{at}" y="22" width="232" height="46" rx="6"/>')
         marks.append(text(at + 12, 41, words, "start", ""))

@@ -47,13 +47,13 @@ def depth_choices() -> str:
             _name_blend(2, 1, "sample"),
         ),
     }
-    slices = [f"window {window}, {size} attempts" for window in POLICIES for size in (4, 8, 64)]
+    slices = [f"window {window}, {size} rollouts" for window in POLICIES for size in (4, 8, 64)]
     pooled = result("aliased")["pooled"]
     rows = [
         [words, *(_tell_gain(pooled[name]["gain"][f"{first} over {second}"]) for name in slices)]
         for words, (first, second) in pairs.items()
     ]
-    head = [f"{POLICIES[window]}, {size} attempts" for window in POLICIES for size in (4, 8, 64)]
+    head = [f"{POLICIES[window]}, {size} rollouts" for window in POLICIES for size in (4, 8, 64)]
     return table(("what is changed", *head), rows)
 
 
@@ -62,7 +62,7 @@ def depth_levels() -> str:
     rows = []
     for size in (8, 64):
         for bits in (0, 1, 2, 3):
-            setting = _find_setting(hidden_bits=bits, passages=1, one_reply=False, attempts=size, window=0)
+            setting = _find_setting(hidden_bits=bits, passages=1, one_reply=False, rollouts=size, window=0)
             for depth in (0, 1, 2):
                 foreseen, measured = setting["foreseen"][f"level {depth}"], setting["credit"][f"level {depth}"]
                 rows.append(
@@ -77,7 +77,7 @@ def depth_levels() -> str:
                         f"{measured['cosine'][0]:.3f}",
                     ]
                 )
-    head = ("attempts", "hidden bits", "level", "company", "hidden", "bias²", "variance", "error", "compared", "cosine")
+    head = ("rollouts", "hidden bits", "level", "company", "hidden", "bias²", "variance", "error", "compared", "cosine")
     return table(head, rows)
 
 
@@ -124,13 +124,13 @@ def depth_keys() -> str:
     rows = []
     for window, policy in POLICIES.items():
         for size in (8, 64):
-            common = {"passages": 1, "one_reply": False, "attempts": size, "window": window}
+            common = {"passages": 1, "one_reply": False, "rollouts": size, "window": window}
             gains = [
                 _find_setting(hidden_bits=bits, **common)["credit"]["level 0, by the whole state"]["gain"]
                 for bits in (1, 2, 3)
             ]
             rows.append([policy, f"{size}", *map(_tell_gain, gains)])
-    return table(("the policy sees", "attempts", "1 hidden bit", "2 hidden bits", "3 hidden bits"), rows)
+    return table(("the policy sees", "rollouts", "1 hidden bit", "2 hidden bits", "3 hidden bits"), rows)
 
 
 def _name_blend(depth: int, alpha: int = 1, scale: str = "none") -> str:

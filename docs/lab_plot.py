@@ -1,4 +1,4 @@
-"""Errors of credit over a dial, a panel for each world, drawn by hand as SVG."""
+"""Errors of credit over a dial, a task set for each world, drawn by hand as SVG."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ COLOURS = {
 
 
 def draw_dial(worlds: Mapping[str, Sequence[Mapping[str, Any]]], *, dial: str, methods: Sequence[str]) -> str:
-    """Error against the truth over where a dial stands, with 95 % intervals, a panel for each world."""
+    """Error against the truth over where a dial stands, with 95 % intervals, a task set for each world."""
     body = []
     for left, (world, studies) in zip(PANEL_LEFTS, worlds.items(), strict=False):
-        body += _draw_panel(left, world, studies, dial, methods)
+        body += _draw_task_set(left, world, studies, dial, methods)
     body += _draw_legend(methods)
     style = "font-family: sans-serif; font-size: 12px"
     lines = "\n".join(body)
@@ -37,7 +37,7 @@ def draw_dial(worlds: Mapping[str, Sequence[Mapping[str, Any]]], *, dial: str, m
     )
 
 
-def _draw_panel(
+def _draw_task_set(
     left: float, world: str, studies: Sequence[Mapping[str, Any]], dial: str, methods: Sequence[str]
 ) -> Iterator[str]:
     yield _text(left, 22, f"{world}: error by {dial} (1 = no credit; grey: solved)", anchor="start")
@@ -52,9 +52,9 @@ def _draw_panel(
     for number, method in enumerate(methods):
         shift = 4.0 * (number - (len(methods) - 1) / 2)
         points = [
-            (x + shift, study["recipes"][method]["error"])
+            (x + shift, study["methods"][method]["error"])
             for x, study in zip(places, studies, strict=True)
-            if "error" in study["recipes"].get(method, {})
+            if "error" in study["methods"].get(method, {})
         ]
         yield from _draw_method(points, COLOURS[method])
 

@@ -26,32 +26,32 @@ def line_learning() -> str:
 
 
 def line_learning_by_episodes() -> str:
-    """Held-out success at equal attempts that train."""
-    return _compare_learning("episodes", "attempts that train")
+    """Held-out success at equal rollouts that train."""
+    return _compare_learning("episodes", "rollouts that train")
 
 
 def _compare_learning(unit: str, words: str) -> str:
-    """An arm a row; nothing where it was not measured yet."""
+    """A variant a row; nothing where it was not measured yet."""
     if not (RESULTS / "line_learning.json").is_file():
         return ""
     measured = result("line_learning")
     compared = measured[f"by_{unit}"]
     rows = []
-    for arm, row in compared["arms"].items():
+    for variant, row in compared["variants"].items():
         end, way = row["at_end"], row["over_curve"]
         rows.append(
             [
-                arm,
-                f"{measured['learning_rates'][arm]['chosen']:g}",
+                variant,
+                f"{measured['learning_rates'][variant]['chosen']:g}",
                 f"{row['update_at_end']:,.0f}",
                 f"{row['tokens_at_end' if unit == 'episodes' else 'episodes_at_end']:,.0f}",
                 _success(end),
                 _success(way),
-                *(["", ""] if arm == measured["baseline"] else _improvement(way)),
+                *(["", ""] if variant == measured["baseline"] else _improvement(way)),
                 " ".join(percent(point["iqm"], 0) for point in row["curve"][::2]),
             ]
         )
-    other = "sampled tokens" if unit == "episodes" else "attempts that train"
+    other = "sampled tokens" if unit == "episodes" else "rollouts that train"
     head = (
         f"after {compared['common']:,} {words} ([result](../../benchmarks/results/line_learning.json))",
         *("learning rate", "updates", other, "success", "mean success on the way"),

@@ -1,12 +1,12 @@
-"""Record attempts at real ALFWorld text games with a noisy expert, as a groupwise rollouts file.
+"""Record rollouts at real ALFWorld text games with a noisy expert, as a groupwise rollouts file.
 
 ALFWorld (Shridhar et al. 2021, arXiv:2010.03768) ships a walkthrough with every game. The policy follows it,
-but at each step, with a probability that grows from a task's first attempt to its last, it makes a mistake
+but at each step, with a probability that grows from a task's first rollout to its last, it makes a mistake
 instead: it looks around, says something the game does not understand, or does anything that is possible. It
 then repairs the mistake where it can and goes on. In a few tasks the policy also has a gap: one command of
-the walkthrough that it does not know in any attempt, and can only hit upon by chance.
+the walkthrough that it does not know in any rollout, and can only hit upon by chance.
 
-Everything random is drawn from (run seed, task, attempt): the same command writes the same bytes.
+Everything random is drawn from (run seed, task, rollout): the same command writes the same bytes.
 
 Needs ``pip install alfworld`` and the games (``alfworld-download``), in an environment of their own:
 
@@ -159,11 +159,11 @@ def open_game(path: Path) -> Any:
 
 
 def play(game: Any, policy: NoisyExpert, *, step_limit: int) -> list[dict[str, Any]]:
-    """Play one attempt; each row holds what was seen before acting, the action, and what it earned."""
+    """Play one rollout; each row holds what was seen before acting, the action, and what it earned."""
     rows: list[dict[str, Any]] = []
     view = game.reset()
     while not view["won"] and len(rows) < step_limit:
-        # "help" prints the game's manual: no agent is offered it in the published recipes.
+        # "help" prints the game's manual: no agent is offered it in the published methods.
         admissible = sorted(set(view["admissible_commands"]) - {"help"})
         action, state = policy.act(admissible), view["feedback"]
         view, _, _ = game.step(action)
@@ -176,16 +176,16 @@ def play(game: Any, policy: NoisyExpert, *, step_limit: int) -> list[dict[str, A
 
 
 def record(task: Task, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows of all attempts at one task, in order."""
+    """The rows of all rollouts at one task, in order."""
     known = [command for command in task.walkthrough if command != task.gap]
-    spread = (options.noise_high - options.noise_low) / max(1, options.attempts - 1)
+    spread = (options.noise_high - options.noise_low) / max(1, options.rollouts - 1)
     rows: list[dict[str, Any]] = []
     game = open_game(task.game)
-    for attempt in range(options.attempts):
-        rng = Random(f"{options.seed}/{task.id}/{attempt}")
-        policy = NoisyExpert(known, noise=options.noise_low + spread * attempt, rng=rng)
+    for rollout in range(options.rollouts):
+        rng = Random(f"{options.seed}/{task.id}/{rollout}")
+        policy = NoisyExpert(known, noise=options.noise_low + spread * rollout, rng=rng)
         steps = play(game, policy, step_limit=options.step_limit)
-        identity = {"task": task.id, "attempt": attempt}
+        identity = {"task": task.id, "rollout": rollout}
         rows += [{**identity, "index": index, **step} for index, step in enumerate(steps)]
     game.close()
     return rows
@@ -212,15 +212,15 @@ def header(tasks: Sequence[Task], goals: Sequence[str], options: argparse.Namesp
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Record ALFWorld attempts of a noisy expert.")
+    parser = argparse.ArgumentParser(description="Record ALFWorld rollouts of a noisy expert.")
     parser.add_argument("--data", type=Path, default=os.environ.get("ALFWORLD_DATA"), help="holds json_2.1.1")
     parser.add_argument("--out", type=Path, default=Path("alfworld_rollouts.jsonl"), help="file to write")
     parser.add_argument("--split", default="valid_seen", help="valid_seen, valid_unseen or train")
     parser.add_argument("--tasks", type=int, default=12, help="number of tasks, a multiple of six")
-    parser.add_argument("--attempts", type=int, default=8, help="attempts at each task")
-    parser.add_argument("--step-limit", type=int, default=30, help="steps before an attempt is cut off")
-    parser.add_argument("--noise-low", type=float, default=0.2, help="mistakes a step in the first attempt")
-    parser.add_argument("--noise-high", type=float, default=0.8, help="mistakes a step in the last attempt")
+    parser.add_argument("--rollouts", type=int, default=8, help="rollouts at each task")
+    parser.add_argument("--step-limit", type=int, default=30, help="steps before a rollout is cut off")
+    parser.add_argument("--noise-low", type=float, default=0.2, help="mistakes a step in the first rollout")
+    parser.add_argument("--noise-high", type=float, default=0.8, help="mistakes a step in the last rollout")
     parser.add_argument("--gap-share", type=float, default=0.2, help="share of tasks with an unknown command")
     parser.add_argument("--seed", type=int, default=0, help="run seed")
     options = parser.parse_args()
@@ -240,7 +240,7 @@ def main() -> None:
         rows += steps
         goals.append(steps[0]["state"].rpartition("Your task is to: ")[2])
         wins = sum(row.get("stop") == "terminated" for row in steps)
-        print(f"{task.id}: {wins} of {options.attempts} solved, {len(steps)} steps", file=sys.stderr)
+        print(f"{task.id}: {wins} of {options.rollouts} solved, {len(steps)} steps", file=sys.stderr)
     lines = [header(tasks, goals, options), *rows]
     text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
     options.out.write_text(text, encoding="utf-8", newline="\n")

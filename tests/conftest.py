@@ -32,7 +32,7 @@ MORE = (
     "tests/end_to_end/test_overlap.py",
     "tests/unit/engines/test_load_through.py",
     "tests/unit/engines/test_replica_hand_overs.py",
-    "tests/unit/learner/test_replica_canary.py",
+    "tests/unit/learner/test_replica_weight_check.py",
     "tests/unit/learner/test_sharded_runs.py",
     # Kernels of a GPU, in Triton's interpreter.
     "tests/unit/engines/test_decoding_kernel.py",

@@ -13,8 +13,8 @@ MODERATE = ("terminal", "integers", "constant", "gaussian")
 """Regimes whose rewards are of the order of one."""
 
 EXTREME = ("huge", "tiny", "offset", "mixed", "frozen")
-"""Regimes at the edges of float64: about 1e12, about 1e-12, 1e9 plus noise, magnitudes mixed in one attempt, and one
-extreme outcome for every attempt of the task."""
+"""Regimes at the edges of float64: about 1e12, about 1e-12, 1e9 plus noise, magnitudes mixed in one rollout, and one
+extreme outcome for every rollout of the task."""
 
 UNIT = ("unit",)
 """Terminal rewards in [0, 1], for methods that read a return as a success rate."""
@@ -41,7 +41,7 @@ def random_rows(
     states: str = "short",
     max_rows: int = 60,
 ) -> list[Row]:
-    """A table of one to four tasks: ragged attempts, repeated, lone and missing states, gaps, optional columns.
+    """A table of one to four tasks: ragged rollouts, repeated, lone and missing states, gaps, optional columns.
 
     Each task draws its rewards from one regime. Steps of a task that the extremes govern are all well formed and
     accepted: 0.1 taken from 1e12 is lost in rounding, which would test the input and not the arithmetic.
@@ -52,21 +52,21 @@ def random_rows(
     rows: list[Row] = []
     for task in range(rng.randint(1, 4)):
         regime = rng.choice(regimes)
-        attempts = _attempts(rng, regime)
-        if len(rows) + sum(len(path) for path, _ in attempts) > max_rows:
+        rollouts = _rollouts(rng, regime)
+        if len(rows) + sum(len(path) for path, _ in rollouts) > max_rows:
             break
-        for attempt, (path, outcome) in enumerate(attempts):
+        for rollout, (path, outcome) in enumerate(rollouts):
             indices = _indices(rng, len(path))
-            of_attempt = _attempt_columns(rng, columns, outcome)
+            of_rollout = _rollout_columns(rng, columns, outcome)
             for index, reward in zip(indices, path, strict=True):
                 row: Row = {
                     "task": f"task {task}" if as_text else task,
-                    "attempt": f"attempt {attempt}" if as_text else attempt,
-                    "index": index,
+                    "rollout": f"rollout {rollout}" if as_text else rollout,
+                    "step": index,
                     "state": make_state(rng),
                     "reward": reward,
                 }
-                rows.append(row | of_attempt | _step_columns(rng, columns, regime))
+                rows.append(row | of_rollout | _step_columns(rng, columns, regime))
     rng.shuffle(rows)
     return rows or random_rows(rng, regimes=regimes, states=states, max_rows=max_rows)
 
@@ -77,11 +77,11 @@ def _optional_columns(rng: random.Random) -> set[str]:
     return {"action", "accepted"} | {name for name, chance in chances.items() if rng.random() < chance}
 
 
-def _attempts(rng: random.Random, regime: str) -> list[tuple[list[float], float]]:
-    """Rewards of each attempt and its outcome, should the table have that column."""
+def _rollouts(rng: random.Random, regime: str) -> list[tuple[list[float], float]]:
+    """Rewards of each rollout and its outcome, should the table have that column."""
     one_length = rng.choice((None, rng.randint(1, 6)))
     constant = rng.choice(FROZEN if regime == "frozen" else CONSTANTS)
-    attempts = []
+    rollouts = []
     for _ in range(rng.choice((1, 2, 2, 3, 4, 5, 7, 12))):
         length = one_length or rng.randint(1, 6)
         if regime in _ONE_REWARD:
@@ -91,8 +91,8 @@ def _attempts(rng: random.Random, regime: str) -> list[tuple[list[float], float]
             last = {"terminal": rng.choice((0.0, 1.0, 10.0)), "unit": rng.randint(0, 4) / 4}
             outcome = last.get(regime, constant)
             rewards = [0.0] * (length - 1) + [outcome]
-        attempts.append((rewards, outcome))
-    return attempts
+        rollouts.append((rewards, outcome))
+    return rollouts
 
 
 def _indices(rng: random.Random, length: int) -> list[int]:
@@ -105,13 +105,13 @@ def _indices(rng: random.Random, length: int) -> list[int]:
     return list(range(length))
 
 
-def _attempt_columns(rng: random.Random, columns: set[str], outcome: float) -> Row:
-    of_attempt: Row = {}
+def _rollout_columns(rng: random.Random, columns: set[str], outcome: float) -> Row:
+    of_rollout: Row = {}
     if "outcome" in columns:
-        of_attempt["outcome"] = outcome
+        of_rollout["outcome"] = outcome
     if "accuracy" in columns:
-        of_attempt["accuracy"] = rng.randint(0, 4) / 4
-    return of_attempt
+        of_rollout["accuracy"] = rng.randint(0, 4) / 4
+    return of_rollout
 
 
 def _step_columns(rng: random.Random, columns: set[str], regime: str) -> Row:
@@ -185,8 +185,8 @@ def step_rows(
     rewards: st.SearchStrategy[float] = DYADIC,
     terminal: bool = False,
     max_tasks: int = 3,
-    min_attempts: int = 1,
-    max_attempts: int = 4,
+    min_rollouts: int = 1,
+    max_rollouts: int = 4,
     max_steps: int = 4,
     optional: bool = True,
 ) -> list[Row]:
@@ -198,15 +198,15 @@ def step_rows(
         draw(st.sets(st.sampled_from(("well_formed", "accepted", "role", "tokens", "trains")))) if optional else set()
     )
     for task in range(draw(st.integers(1, max_tasks))):
-        for attempt in range(draw(st.integers(min_attempts, max_attempts))):
+        for rollout in range(draw(st.integers(min_rollouts, max_rollouts))):
             length = draw(st.integers(1, max_steps))
             gap = draw(st.sampled_from((length, length, 1))) if optional else length
             for step in range(length):
                 earns = not terminal or step == length - 1
                 row: Row = {
                     "task": f"task {task}",
-                    "attempt": f"attempt {attempt}",
-                    "index": step + (step >= gap),
+                    "rollout": f"rollout {rollout}",
+                    "step": step + (step >= gap),
                     "state": draw(names),
                     "reward": draw(rewards) if earns else 0.0,
                     "action": draw(actions),

@@ -16,11 +16,11 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-TASK = ("--task", "pick_two_obj_and_place-Book-None-Desk-302", "--attempt", "7", "--step", "8")
+TASK = ("--task", "pick_two_obj_and_place-Book-None-Desk-302", "--rollout", "7", "--step", "8")
 IN_PYTHON = """
 import groupwise
 folder = groupwise.train(
-    {"algorithm": {"recipe": "hgpo"}, "env": {"kind": "household", "max_steps": 3}, "model": {"kind": "tiny"},
+    {"algorithm": {"method": "hgpo"}, "env": {"kind": "household", "max_steps": 3}, "model": {"kind": "tiny"},
      "training": {"updates": 1, "tasks": 2}, "evaluation": {"tasks": 0}}, "runs/first")
 print(folder)
 """
@@ -41,11 +41,11 @@ def see(condition: bool, what: str) -> None:
 
 
 def try_reading(binaries: Path, place: Path) -> None:
-    """What works without torch: recipes, audit, explain, check; training says what to install."""
+    """What works without torch: methods, audit, explain, check; training says what to install."""
     command, rollouts = str(binaries / "groupwise"), str(ROOT / "examples" / "alfworld_rollouts.jsonl")
-    see("hgpo" in call(command, "recipes", where=place), "`recipes` does not list hgpo")
+    see("hgpo" in call(command, "methods", where=place), "`methods` does not list hgpo")
     see("hgpo" in call(command, "audit", rollouts, where=place), "`audit` says nothing of hgpo")
-    explained = json.loads(call(command, "explain", rollouts, *TASK, "--recipe", "hgpo", "--json", where=place))
+    explained = json.loads(call(command, "explain", rollouts, *TASK, "--method", "hgpo", "--json", where=place))
     see(bool(explained), "`explain --json` is empty")
     refusal = call(command, "train", str(ROOT / "examples" / "identity.toml"), where=place, fails=True)
     see("pip install 'groupwise[train]'" in refusal, f"`train` without torch says {refusal!r}")

@@ -17,7 +17,7 @@ is called again goes on where it was cut off; with `--updates 0`, methods are on
 small model for machines without a GPU: with the start that comes with it, ten to twenty minutes of two cores a seed of
 three methods, and the same numbers each time; without `--start` each seed makes its own, in some 25 minutes of a core.
 `--model tiny --small` tries all this in a minute. What was chosen, and why, stands in `settings.py`; `--set` changes a
-size, and `--methods` takes recipes and the variants that are named there. Recipes may differ from GRPO in more than
+size, and `--methods` takes methods and the variants that are named there. Methods may differ from GRPO in more than
 their credit: a record names what (`own_parts`). Seeds of a method whose records have equal `settings` are pooled by
 `python -m benchmarks.alfworld.pooled`.
 
@@ -39,8 +39,8 @@ from typing import Any, get_args
 from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import jobs_of, run_methods
 from benchmarks.alfworld.plot import picture
-from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, table, write_attempts
-from benchmarks.alfworld.settings import FULL, METHODS, SMALL, TWO_CORES, VARIANTS, Arm, Frame, Key, change_sizes
+from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, table, write_rollouts
+from benchmarks.alfworld.settings import FULL, METHODS, SMALL, TWO_CORES, VARIANTS, Frame, Key, Variant, change_sizes
 from benchmarks.alfworld.start import adopt_start, check_start, digest_start, make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
 from benchmarks.result_file import describe_command, read_commit
@@ -62,7 +62,7 @@ def report(options: argparse.Namespace, summary: dict[str, Any]) -> None:
             shutil.copy(record, results)
     for method in summary["methods"]:
         rollouts = results / f"rollouts_{method}.jsonl.gz"
-        one_in = write_attempts(RunPaths(options.out / method).journal, rollouts)
+        one_in = write_rollouts(RunPaths(options.out / method).journal, rollouts)
         audit = audit_rollouts(rollouts)
         (results / f"audit_{method}.json").write_text(json.dumps(audit, indent=1))
         updates = {1: "all updates", 2: "every second update"}.get(one_in, f"one update in {one_in}")
@@ -79,32 +79,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.pack:
         print(f"{pack_games(unpack_games(options.games), options.pack)} games in {options.pack}")
         return
-    arm = _make_arm(options)
-    check_start(options.start, options.out, arm)
+    variant = _make_variant(options)
+    check_start(options.start, options.out, variant)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.start and options.stage in ("methods", "all"):
         adopt_start(options.start, options.out)
     elif options.stage in ("start", "all"):
-        make_start(options.model, unpack_games(options.games), options.out, arm, skip_base=options.skip_base)
+        make_start(options.model, unpack_games(options.games), options.out, variant, skip_base=options.skip_base)
         _give_memory_back()
     if options.stage in ("methods", "all"):
         if not start_checkpoint(options.out).is_dir():
             sys.exit(f"{options.out}: there is no start yet; run --stage start first")
-        run_methods(jobs_of(options, unpack_games(options.games), arm))
+        run_methods(jobs_of(options, unpack_games(options.games), variant))
     given = sys.argv[1:] if arguments is None else arguments
     command = describe_command("benchmarks.alfworld", given)
     name = options.name or Path(options.model).name
     commit = options.commit or read_commit()
-    summary = summarise(options.out, arm, methods=options.methods, name=name, command=command, commit=commit)
+    summary = summarise(options.out, variant, methods=options.methods, name=name, command=command, commit=commit)
     print(sentences(summary))
     report(options, summary)
 
 
-def _make_arm(options: argparse.Namespace) -> Arm:
+def _make_variant(options: argparse.Namespace) -> Variant:
     """The measurement that is asked for."""
     is_from_scratch = options.model == "scratch"
     sizes = SMALL if options.small else TWO_CORES if is_from_scratch else FULL
-    return Arm(
+    return Variant(
         change_sizes(sizes, options.changes),
         seed=options.seed,
         key=options.key,

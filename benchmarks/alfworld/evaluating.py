@@ -1,4 +1,4 @@
-"""Success on ALFWorld's two panels, attempt by attempt, and what it amounts to."""
+"""Success on ALFWorld's two task sets, rollout by rollout, and what it amounts to."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks.alfworld.settings import SPLITS, TEMPERATURES, Sizes
 from groupwise.training.evaluation.summary import Z_95, mean_over_clusters, student_quantile
 
 Rows = Sequence[Mapping[str, Any]]
-"""Attempts: split, task, type, seed, temperature, success, steps."""
+"""Rollouts: split, task, type, seed, temperature, success, steps."""
 
 
-def play_panels(run: Any, sizes: Sizes, seed: int, temperature: float) -> list[dict[str, Any]]:
-    """Play both panels once with the engine's weights, each attempt with the official number of steps."""
+def play_task_sets(run: Any, sizes: Sizes, seed: int, temperature: float) -> list[dict[str, Any]]:
+    """Play both task sets once with the engine's weights, each rollout with the official number of steps."""
     from groupwise.rollout.environment_runner import open_host
     from groupwise.training.evaluation.evaluate import evaluate_run
 
@@ -45,7 +45,7 @@ def play_in_turn(
     until: float,
     keep: Callable[[Rows], None],
 ) -> None:
-    """Play both panels with each seed and temperature that was not played before, while time allows; once always."""
+    """Play both task sets with each seed and temperature that was not played before, while time allows; once always."""
     rows, seconds = list(before), 0.0
     for seed, temperature in settings:
         if any((row["seed"], row["temperature"]) == (seed, temperature) for row in rows):
@@ -53,18 +53,18 @@ def play_in_turn(
         if rows and time.time() + 1.2 * seconds > until:
             return
         began = time.time()
-        rows += play_panels(run, sizes, seed, temperature)
+        rows += play_task_sets(run, sizes, seed, temperature)
         seconds = time.time() - began
         keep(rows)
 
 
 def at_temperature(rows: Rows, temperature: float) -> Rows:
-    """The attempts that were played at a temperature."""
+    """The rollouts that were played at a temperature."""
     return [row for row in rows if row["temperature"] == temperature]
 
 
 def summarise_rows(rows: Rows) -> dict[str, Any]:
-    """By panel: success with its interval, steps, and success by type of task."""
+    """By task set: success with its interval, steps, and success by type of task."""
     return {
         split: {
             **_share(chosen),
@@ -81,7 +81,7 @@ def summarise_rows(rows: Rows) -> dict[str, Any]:
 
 
 def describe_briefly(rows: Rows) -> str:
-    """Success by temperature and panel, in a line."""
+    """Success by temperature and task set, in a line."""
     return "; ".join(
         f"temperature {temperature}: {split} {100 * one['success']:.1f} %"
         for temperature in TEMPERATURES
@@ -103,7 +103,8 @@ def _by_task(rows: Rows) -> dict[str, list[float]]:
 
 
 def compare_pairs(first: Rows, second: Rows) -> dict[str, Any]:
-    """By panel: how much more often the second succeeds at the same tasks, with Student's 95 % interval over tasks."""
+    """By task set: how much more often the second succeeds at the same tasks, with Student's 95 % interval over
+    tasks."""
     by_split = {}
     for split in SPLITS:
         one, other = (_by_task([row for row in rows if row["split"] == split]) for rows in (first, second))

@@ -11,7 +11,7 @@ from groupwise.system.errors import ConfigError
 
 
 def pack_games(source: Path, archive: Path) -> int:
-    """Write the game files of the three panels, and nothing else, into a .tar.xz; how many there are."""
+    """Write the game files of the three task sets, and nothing else, into a .tar.xz; how many there are."""
     folder, num_games = find_games_folder(str(source)), 0
     with tarfile.open(archive, "w:xz") as packed:
         for split in FOLDERS.values():

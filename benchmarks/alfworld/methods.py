@@ -12,14 +12,14 @@ from typing import Any
 
 from benchmarks.alfworld.evaluating import describe_briefly, play_in_turn
 from benchmarks.alfworld.records import method_record, read_record, write_record
-from benchmarks.alfworld.settings import TEMPERATURES, Arm, Sizes, run_settings
+from benchmarks.alfworld.settings import TEMPERATURES, Sizes, Variant, run_settings
 from benchmarks.alfworld.start import Clock, has_gpu, start_checkpoint
 
 RESERVE = 0.15
 """Share of the time that is left for the last evaluations."""
 KEPT = ("success", "steps", "valid", "zero_spread")
 """Metrics of the rollout that a curve keeps."""
-STAGES = ("rollout", "credit", "learn", "handover", "write")
+STAGES = ("rollout", "credit", "learn", "sync", "write")
 WAIT_SECONDS = 90.0
 """How long a method waits for the others to end their last update, once nobody begins another."""
 
@@ -50,7 +50,7 @@ def _nothing_yet(method: str) -> dict[str, Any]:
     return {"method": method, "seconds": {}, "curve": [], "marks": [], "evaluations": {}}
 
 
-def jobs_of(options: Any, games: Path, arm: Arm) -> list[dict[str, Any]]:
+def jobs_of(options: Any, games: Path, variant: Variant) -> list[dict[str, Any]]:
     """A job for each method; all share one deadline."""
     end = time.time() + 60 * options.minutes
     return [
@@ -59,7 +59,7 @@ def jobs_of(options: Any, games: Path, arm: Arm) -> list[dict[str, Any]]:
             "methods": options.methods,
             "folder": str(options.out),
             "games": str(games),
-            "arm": arm,
+            "variant": variant,
             "updates": options.updates,
             "train_until": end - RESERVE * 60 * options.minutes,
             "until": end,
@@ -73,11 +73,11 @@ def go_on(job: Mapping[str, Any]) -> None:
     from groupwise.training.config.run_file import decode_run
     from groupwise.training.open_run import open_run
 
-    folder, arm, method = Path(job["folder"]), job["arm"], job["method"]
+    folder, variant, method = Path(job["folder"]), job["variant"], job["method"]
     path = method_record(folder, method)
     record = read_record(path)
     clock = Clock(record["seconds"])
-    content = run_settings(str(start_checkpoint(folder)), job["games"], arm, method=method, on_gpu=has_gpu())
+    content = run_settings(str(start_checkpoint(folder)), job["games"], variant, method=method, on_gpu=has_gpu())
     try:
         run = open_run(decode_run(content), folder / method)
         clock.lap("open")
@@ -96,8 +96,9 @@ def go_on(job: Mapping[str, Any]) -> None:
 
 
 def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
-    """Play the panels after update `number`, then after earlier marks, then the first again, as long as time allows."""
-    sizes = job["arm"].sizes
+    """Play the task sets after update `number`, then after earlier marks, then the first again, as long as time
+    allows."""
+    sizes = job["variant"].sizes
     earlier = [mark["update"] for mark in record["marks"] if mark["update"] < number]
     every = [(seed, temperature) for seed in range(sizes.evaluation_seeds) for temperature in TEMPERATURES]
     # From the last mark back, every second one: halves of the way say more than neighbours.
@@ -109,12 +110,12 @@ def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, A
             write_record(path, record)
 
         before = record["evaluations"].get(str(update), [])
-        if update != number and time.time() + 1.2 * record["seconds"].get("panels", 0.0) > job["until"]:
+        if update != number and time.time() + 1.2 * record["seconds"].get("task_sets", 0.0) > job["until"]:
             continue
         _load(run, update)
         began = time.time()
         play_in_turn(run, sizes, before, settings=settings, until=job["until"], keep=keep)
-        record["seconds"].setdefault("panels", round(time.time() - began, 2))
+        record["seconds"].setdefault("task_sets", round(time.time() - began, 2))
 
 
 def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
@@ -122,7 +123,7 @@ def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path)
     from groupwise.training.loop import make_update
     from groupwise.training.observer import ObserverList
 
-    curve, marks, sizes = record["curve"], record["marks"], job["arm"].sizes
+    curve, marks, sizes = record["curve"], record["marks"], job["variant"].sizes
     done = resume_run(run) or 0
     del curve[done:]
     marks[:] = [mark for mark in marks if mark["update"] <= done]
@@ -145,7 +146,7 @@ def _is_done(curve: Sequence[Mapping[str, float]], job: Mapping[str, Any]) -> bo
     """Whether a method has made its updates, or its steps where no number of updates was asked for."""
     if job["updates"] is not None:
         return len(curve) >= job["updates"]
-    return bool(curve) and curve[-1]["total_steps"] >= job["arm"].sizes.compare_at
+    return bool(curve) and curve[-1]["total_steps"] >= job["variant"].sizes.compare_at
 
 
 def _point(metrics: Mapping[str, float], steps_before: int) -> dict[str, float]:
@@ -164,7 +165,7 @@ def _mark_of(point: Mapping[str, float], sizes: Sizes) -> int:
 
 
 def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[str, Any]], sizes: Sizes) -> None:
-    """Keep the weights at a mark; the optimiser's state is kept at the last one only, to go on from."""
+    """Keep the weights at a mark; the optimizer's state is kept at the last one only, to go on from."""
     from groupwise.training.checkpoints import save_run
 
     before = [run.paths.checkpoint(mark["update"]) for mark in marks]
@@ -172,7 +173,7 @@ def _keep_mark(run: Any, curve: Sequence[Mapping[str, float]], marks: list[dict[
     point = curve[-1]
     marks.append({"mark": _mark_of(point, sizes), "update": len(curve), "total_steps": point["total_steps"]})
     for path in before:
-        (path / "optimiser.safetensors").unlink(missing_ok=True)
+        (path / "optimizer.safetensors").unlink(missing_ok=True)
 
 
 def _common_update(folder: Path, methods: Sequence[str], own: str, *, train_until: float) -> int:
@@ -202,4 +203,4 @@ def _load(run: Any, number: int) -> None:
     from groupwise.learner.local_files import read_weights
 
     weights = read_weights(run.paths.checkpoint(number)) if number else run.learner.weights()
-    run.weight_transfer.hand_over(weights, run.engine, version=number)
+    run.weight_sync.sync(weights, run.engine, version=number)

@@ -17,7 +17,7 @@ from benchmarks.alfworld.settings import SPLITS
 
 WIDTH, HEIGHT = 880, 380
 TOP, BOTTOM, LEFT = 46, 330, 56
-CURVES_END, PANELS_START = 500, 570
+CURVES_END, TASK_SETS_START = 500, 570
 PANEL_WIDTH, LEGEND_WIDTH = 146, 62
 COLOURS = {
     "base": "#8a8a8a",
@@ -38,7 +38,7 @@ COLOURS = {
     "shrunk_hgae_step_ratio": "#9cc98f",
 }
 OTHER_COLOUR = "#777777"
-"""Of recipes that are measured here for the first time."""
+"""Of methods that are measured here for the first time."""
 DASHES = {"hgpo": "7 5"}
 """Curves may lie on one another: this one lets the others through."""
 NAMES = Path(__file__).parent / "method_names.json"
@@ -53,9 +53,9 @@ SMOOTH = 5
 
 
 def picture(summary: Mapping[str, Any]) -> str:
-    """Training success over environment steps, and success on both panels with intervals, as SVG."""
+    """Training success over environment steps, and success on both task sets with intervals, as SVG."""
     style = "font-family: sans-serif; font-size: 12px"
-    body = "\n".join([*_curves(summary["methods"]), *_panels(summary["success"])])
+    body = "\n".join([*_curves(summary["methods"]), *_task_sets(summary["success"])])
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" style="{style}">\n'
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>\n{body}\n</svg>\n'
@@ -63,7 +63,7 @@ def picture(summary: Mapping[str, Any]) -> str:
 
 
 def say_method(method: str) -> str:
-    """What a method is called; a recipe that has no name here is called as in run files."""
+    """What a method is called; a method that has no name here is called as in run files."""
     return SPOKEN.get(method, method)
 
 
@@ -114,28 +114,28 @@ def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     ]
 
 
-def _panels(success: Mapping[str, Any]) -> Iterator[str]:
-    """Both panels over one axis, a dot for each measurement, in the order of the legend."""
-    yield place_text(PANELS_START, 20, "Success on held-out games (temperature 0.4)", anchor="start")
-    yield from _axis(PANELS_START, WIDTH - 16)
+def _task_sets(success: Mapping[str, Any]) -> Iterator[str]:
+    """Both task sets over one axis, a dot for each measurement, in the order of the legend."""
+    yield place_text(TASK_SETS_START, 20, "Success on held-out games (temperature 0.4)", anchor="start")
+    yield from _axis(TASK_SETS_START, WIDTH - 16)
     for place, name in enumerate(success):
         yield place_text(
-            PANELS_START + LEGEND_WIDTH * place, 37, say_method(name), anchor="start", colour=choose_colour(name)
+            TASK_SETS_START + LEGEND_WIDTH * place, 37, say_method(name), anchor="start", colour=choose_colour(name)
         )
     for number, split in enumerate(SPLITS):
-        left = PANELS_START + number * PANEL_WIDTH
+        left = TASK_SETS_START + number * PANEL_WIDTH
         yield place_text(left + PANEL_WIDTH / 2, BOTTOM + 18, split)
-        for place, (name, panels) in enumerate(success.items()):
-            if split in panels:
+        for place, (name, task_sets) in enumerate(success.items()):
+            if split in task_sets:
                 x = left + PANEL_WIDTH * (place + 1) / (len(success) + 1)
-                yield from _dot(x, panels[split], name)
+                yield from _dot(x, task_sets[split], name)
 
 
-def _dot(x: float, panel: Mapping[str, Any], name: str) -> Iterator[str]:
-    low, high = (_height(bound) for bound in panel["interval"])
+def _dot(x: float, task_set: Mapping[str, Any], name: str) -> Iterator[str]:
+    low, high = (_height(bound) for bound in task_set["interval"])
     colour = choose_colour(name)
     yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}" stroke-width="2"/>'
-    yield f'<circle cx="{x:.1f}" cy="{_height(panel["success"]):.1f}" r="4.5" fill="{colour}"/>'
+    yield f'<circle cx="{x:.1f}" cy="{_height(task_set["success"]):.1f}" r="4.5" fill="{colour}"/>'
 
 
 def draw_result(

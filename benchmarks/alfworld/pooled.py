@@ -10,9 +10,9 @@ At each mark of environment steps, on valid_seen, valid_unseen and all games of 
 a 95 % bootstrap interval, the probability that a run of one method does better than one of another (Agarwal et al.
 2021, arXiv:2108.13264), and the mean difference by seed with Student's 95 % interval, since the methods of a seed go on
 from one start. `sampled` is the same at the last mark, at temperature 1; `training` is success on training games, where
-attempts are sampled at that temperature too, over the second half of the steps; `variants` names the recipe of methods
-that are one with other settings. Runs are drawn whole, so that the two panels of a run stay together. Where fewer than
-four seeds were evaluated, no interval is given. `coverage` says, by number of seeds, how often the bootstrap's
+rollouts are sampled at that temperature too, over the second half of the steps; `variants` names the method of methods
+that are one with other settings. Runs are drawn whole, so that the two task sets of a run stay together. Where fewer
+than four seeds were evaluated, no interval is given. `coverage` says, by number of seeds, how often the bootstrap's
 intervals hold the truth where runs are normal. The picture is drawn by `pooled_plot`.
 """
 
@@ -32,8 +32,8 @@ import numpy as np
 
 from benchmarks.alfworld.seed_records import (
     BOTH,
-    PANELS,
     SHARED,
+    TASK_SETS,
     TRAINING,
     Records,
     check_records,
@@ -43,7 +43,7 @@ from benchmarks.alfworld.seed_records import (
     list_marks,
     list_methods,
     read_seed_records,
-    score_panels,
+    score_task_sets,
 )
 from benchmarks.alfworld.settings import METHODS, TEMPERATURES, VARIANTS
 from benchmarks.alfworld.summary import count_hours
@@ -61,7 +61,7 @@ COVERAGE_TRIALS = 2_000
 """Made-up sets of seeds whose intervals are checked against the truth, and resamples of each."""
 
 Scores = Mapping[int, Mapping[str, Any]]
-"""Of one method at a mark, by seed: success by panel, and the steps made."""
+"""Of one method at a mark, by seed: success by task set, and the steps made."""
 
 
 def pool(records: Records, *, command: str) -> dict[str, Any]:
@@ -70,9 +70,9 @@ def pool(records: Records, *, command: str) -> dict[str, Any]:
     first = next(iter(records.values()))
     at_marks = {steps: collect_scores(records, steps) for steps in list_marks(first)}
     methods, seeds = list_methods(records), sorted({record["seed"] for record in records.values()})
-    starts = {record["seed"]: score_panels(record["success"]["warm_start"]) for record in records.values()}
+    starts = {record["seed"]: score_task_sets(record["success"]["warm_start"]) for record in records.values()}
     sampled_starts = {
-        record["seed"]: score_panels(success)
+        record["seed"]: score_task_sets(success)
         for record in records.values()
         if (success := record.get("success_at_1", {}).get("warm_start"))
     }
@@ -80,7 +80,7 @@ def pool(records: Records, *, command: str) -> dict[str, Any]:
         "command": command,
         **{section: first[section] for section in SHARED},
         "seeds": seeds,
-        "variants": {method: VARIANTS[method].recipe for method in methods if method in VARIANTS},
+        "variants": {method: VARIANTS[method].method for method in methods if method in VARIANTS},
         "hours": _sum_hours(records),
         "records": [_describe_record(name, record) for name, record in records.items()],
         "coverage": {str(number): simulate_coverage(number) for number in COVERAGE_SEEDS},
@@ -112,9 +112,9 @@ def _describe_training(scores: Mapping[str, Scores], methods: Sequence[str]) -> 
     base, described = scores.get(METHODS[0], {}), {}
     for method in (method for method in methods if method in scores):
         seeds = sorted(scores[method])
-        described[method] = {"seeds": seeds, **_describe_panel([scores[method][seed][TRAINING] for seed in seeds])}
+        described[method] = {"seeds": seeds, **_describe_task_set([scores[method][seed][TRAINING] for seed in seeds])}
         if method != METHODS[0] and (common := sorted(scores[method].keys() & base.keys())):
-            described[method]["over_grpo"] = _compare_panel(scores[method], base, common, TRAINING)
+            described[method]["over_grpo"] = _compare_task_set(scores[method], base, common, TRAINING)
     return described
 
 
@@ -140,17 +140,17 @@ def _sum_hours(records: Records) -> float:
 
 
 def _describe_scores(scores: Scores) -> dict[str, Any]:
-    """One method at one mark: its seeds, and by panel their interquartile mean."""
+    """One method at one mark: its seeds, and by task set their interquartile mean."""
     seeds = sorted(scores)
     made = [scores[seed]["total_steps"] for seed in seeds if "total_steps" in scores[seed]]
     return {
         "seeds": seeds,
         **({"total_steps": made} if made else {}),
-        **{panel: _describe_panel([scores[seed][panel] for seed in seeds]) for panel in PANELS},
+        **{task_set: _describe_task_set([scores[seed][task_set] for seed in seeds]) for task_set in TASK_SETS},
     }
 
 
-def _describe_panel(by_seed: Sequence[float]) -> dict[str, Any]:
+def _describe_task_set(by_seed: Sequence[float]) -> dict[str, Any]:
     return {**_round(estimate_interquartile_mean(_as_column(by_seed)), len(by_seed)), "by_seed": list(by_seed)}
 
 
@@ -160,13 +160,15 @@ def _compare_methods(scores: Mapping[str, Scores]) -> list[dict[str, Any]]:
     for second, first in combinations(scores, 2):
         seeds = sorted(scores[first].keys() & scores[second].keys())
         if seeds:
-            panels = {panel: _compare_panel(scores[first], scores[second], seeds, panel) for panel in PANELS}
-            compared.append({"first": first, "second": second, "seeds": seeds, **panels})
+            task_sets = {
+                task_set: _compare_task_set(scores[first], scores[second], seeds, task_set) for task_set in TASK_SETS
+            }
+            compared.append({"first": first, "second": second, "seeds": seeds, **task_sets})
     return compared
 
 
-def _compare_panel(first: Scores, second: Scores, seeds: Sequence[int], panel: str) -> dict[str, Any]:
-    values, bases = ([scores[seed][panel] for seed in seeds] for scores in (first, second))
+def _compare_task_set(first: Scores, second: Scores, seeds: Sequence[int], task_set: str) -> dict[str, Any]:
+    values, bases = ([scores[seed][task_set] for seed in seeds] for scores in (first, second))
     differences = [round(value - base, 4) for value, base in zip(values, bases, strict=True)]
     better = estimate_improvement(_as_column(values), _as_column(bases))
     return {"difference": describe_differences(differences), "improvement": _round(better, len(seeds))}
@@ -187,13 +189,13 @@ def describe_differences(differences: Sequence[float]) -> dict[str, Any]:
 
 
 def _describe_curves(records: Records, method: str) -> dict[str, Any]:
-    """By seed, everything that was evaluated: steps made and success by panel, from the start on."""
+    """By seed, everything that was evaluated: steps made and success by task set, from the start on."""
     curves = {}
     for record in records.values():
         if method in record["methods"]:
-            start = {"total_steps": 0, **score_panels(record["success"]["warm_start"])}
+            start = {"total_steps": 0, **score_task_sets(record["success"]["warm_start"])}
             later = [
-                {"total_steps": evaluation["total_steps"], **score_panels(evaluation["success"])}
+                {"total_steps": evaluation["total_steps"], **score_task_sets(evaluation["success"])}
                 for evaluation in record["methods"][method]["by_mark"]
             ]
             curves[str(record["seed"])] = [start, *later]
@@ -220,7 +222,7 @@ def _round(estimate: Estimate, num_seeds: int) -> dict[str, Any]:
 def report(pooled: Mapping[str, Any]) -> str:
     """A table a person can read: all games, mark by mark, and each two methods at the last mark."""
     device = "device" if pooled["engine"] else "core"
-    lines = [f"all games of both panels, {len(pooled['seeds'])} seeds, {pooled['hours']:.2f} hours of one {device}"]
+    lines = [f"all games of both task sets, {len(pooled['seeds'])} seeds, {pooled['hours']:.2f} hours of one {device}"]
     rows = [("after imitation", pooled["after_imitation"])]
     for mark in pooled["marks"]:
         rows += [(f"{mark['steps']:,} steps, {method}", row) for method, row in mark["methods"].items()]

@@ -1,4 +1,4 @@
-"""Success over environment steps, pooled over seeds, a panel for each set of games, drawn by hand as SVG.
+"""Success over environment steps, pooled over seeds, a task set for each set of games, drawn by hand as SVG.
 
 python -m benchmarks.alfworld.pooled_plot benchmarks/results/alfworld_pooled.json [--out docs/images/alfworld_seeds.svg]
 """
@@ -14,7 +14,7 @@ from benchmarks.alfworld.settings import SPLITS
 WIDTH = 880
 TOP, BOTTOM = 44, 326
 LEGEND_TOP, LEGEND_STEP, LEGEND_WIDTH, NAMES_IN_ROW = 390, 18, 200, 4
-"""Names of methods below the panels, so many in a row."""
+"""Names of methods below the task sets, so many in a row."""
 PANEL_LEFTS, PANEL_WIDTH = (56, 496), 360
 PICTURES = {"alfworld_pooled": "alfworld_seeds", "alfworld_scratch_pooled": "alfworld_scratch"}
 """What the pictures of the two pooled results are called."""
@@ -31,7 +31,7 @@ def draw_seeds(pooled: Mapping[str, Any]) -> str:
     pooled = {**pooled, "curves": curves}
     body = []
     for left, split in zip(PANEL_LEFTS, SPLITS, strict=True):
-        body += _draw_panel(left, split, pooled)
+        body += _draw_task_set(left, split, pooled)
     body += _draw_legend(pooled)
     rows = -(-len(pooled["curves"]) // NAMES_IN_ROW)
     height = LEGEND_TOP + 10 + LEGEND_STEP * (rows - 1)
@@ -43,7 +43,7 @@ def draw_seeds(pooled: Mapping[str, Any]) -> str:
     )
 
 
-def _draw_panel(left: float, split: str, pooled: Mapping[str, Any]) -> Iterator[str]:
+def _draw_task_set(left: float, split: str, pooled: Mapping[str, Any]) -> Iterator[str]:
     yield place_text(left, 22, f"Success on {split} (temperature {pooled['temperature']})", anchor="start")
     for percent in range(0, 101, 20):
         y = _height(percent / 100)
@@ -82,7 +82,7 @@ def _draw_line(points: Sequence[tuple[float, float]], colour: str, width: str, o
 
 
 def _draw_legend(pooled: Mapping[str, Any]) -> Iterator[str]:
-    cases = [panels[split] for mark in pooled["marks"] for panels in mark["methods"].values() for split in SPLITS]
+    cases = [task_sets[split] for mark in pooled["marks"] for task_sets in mark["methods"].values() for split in SPLITS]
     has_bars = any(case["interval"] is not None for case in cases)
     means = (
         "; thin: a seed; thick: interquartile mean over seeds, with 95 % interval" if has_bars else "; a line a seed"

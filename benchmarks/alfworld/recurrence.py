@@ -19,8 +19,8 @@ READ_BY_CREDIT = (*(field.name for field in STEP_FIELDS if field.in_rows and fie
 DEPTH = 4
 
 
-def write_attempts(journal: Path, file: Path) -> int:
-    """Write a run's attempts, whole groups, as a rollouts file; one update in how many is there."""
+def write_whole_groups(journal: Path, file: Path) -> int:
+    """Write a run's rollouts, whole groups, as a rollouts file; one update in how many is there."""
     with Journal(journal, read_only=True) as opened:
         numbers, sizes = opened.update_numbers(), dict(opened.curve("rollout/total_steps"))
         one_in = max(-(-int(sum(sizes.values())) // MAX_ROWS), 1)
@@ -32,11 +32,11 @@ def _rows(journal: Journal, numbers: list[int]) -> Iterator[dict[str, Any]]:
     written: set[str] = set()
     for number in numbers:
         before = frozenset(written)
-        for attempt in journal.trajectories(number):
-            # A task that comes again has attempts of the same numbers, which would be another group.
-            if attempt["task"] not in before:
-                written.add(attempt["task"])
-                yield from ({name: row[name] for name in READ_BY_CREDIT if name in row} for row in attempt["steps"])
+        for rollout in journal.trajectories(number):
+            # A task that comes again has rollouts of the same numbers, which would be another group.
+            if rollout["task"] not in before:
+                written.add(rollout["task"])
+                yield from ({name: row[name] for name in READ_BY_CREDIT if name in row} for row in rollout["steps"])
 
 
 def audit_rollouts(file: Path) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def table(audit: Mapping[str, Any], whose: str) -> str:
     steps = census["steps"]
     last = levels[2]
     lines = [
-        f"Measured on {whose}: {census['tasks']:,} tasks, {census['attempts']:,} attempts, {steps:,} steps "
+        f"Measured on {whose}: {census['tasks']:,} tasks, {census['rollouts']:,} rollouts, {steps:,} steps "
         f"(`groupwise audit`). At depth 2, {_share(last['alone_steps'], steps)} of the steps have nobody who shares "
         f"their history, against {_share(levels[0]['alone_steps'], steps)} whose state nobody else visits. Where both "
         f"are compared, history moves the baseline by {last['relative_shift']:.2f} deviations of the state's group and "

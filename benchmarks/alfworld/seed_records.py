@@ -19,8 +19,8 @@ SHARED = (
 STARTS = (("start", "imitated"), ("success", "warm_start"))
 """Where a record says what its methods go on from."""
 BOTH = "both"
-"""All games of both panels together."""
-PANELS = (*SPLITS, BOTH)
+"""All games of both task sets together."""
+TASK_SETS = (*SPLITS, BOTH)
 TRAINING = "training"
 """Success on the games that were trained on, update by update."""
 
@@ -115,7 +115,7 @@ def list_marks(record: SeedRecord) -> list[int]:
 
 
 def collect_scores(records: Records, steps: int) -> dict[str, dict[int, dict[str, Any]]]:
-    """By method and seed: success by panel after the first update past a mark, and the steps made by then.
+    """By method and seed: success by task set after the first update past a mark, and the steps made by then.
 
     A seed counts at a mark only where all methods of its record were evaluated there: otherwise methods would be
     compared over different seeds.
@@ -128,13 +128,13 @@ def collect_scores(records: Records, steps: int) -> dict[str, dict[int, dict[str
         }
         for method, evaluation in reached.items():
             if evaluation is not None and None not in reached.values():
-                success = score_panels(evaluation["success"])
+                success = score_task_sets(evaluation["success"])
                 scores.setdefault(method, {})[record["seed"]] = {**success, "total_steps": evaluation["total_steps"]}
     return scores
 
 
 def collect_sampled_scores(records: Records) -> dict[str, dict[int, dict[str, Any]]]:
-    """The same after the update that methods are compared at, at temperature 1, as attempts are sampled in training.
+    """The same after the update that methods are compared at, at temperature 1, as rollouts are sampled in training.
 
     A seed counts where all methods of its record were evaluated so and have come to the last mark.
     """
@@ -147,7 +147,7 @@ def collect_sampled_scores(records: Records) -> dict[str, dict[int, dict[str, An
         if has_come and all(sampled.values()):
             for method, success in sampled.items():
                 total_steps = record["methods"][method]["total_steps"]
-                scores.setdefault(method, {})[record["seed"]] = {**score_panels(success), "total_steps": total_steps}
+                scores.setdefault(method, {})[record["seed"]] = {**score_task_sets(success), "total_steps": total_steps}
     return scores
 
 
@@ -168,8 +168,8 @@ def _evaluations_at(record: SeedRecord, method: str, mark: int) -> Iterator[Mapp
     return (evaluation for evaluation in record["methods"][method]["by_mark"] if evaluation["mark"] == mark)
 
 
-def score_panels(success: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Success on each panel and on all their games together."""
+def score_task_sets(success: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Success on each task set and on all their games together."""
     tasks = {split: success[split]["tasks"] for split in SPLITS}
     solved = sum(success[split]["success"] * tasks[split] for split in SPLITS)
     return {**{split: success[split]["success"] for split in SPLITS}, BOTH: round(solved / sum(tasks.values()), 4)}

@@ -24,31 +24,31 @@ from groupwise.system.errors import ConfigError, nearest
 
 METHODS = ("grpo", "gigpo", "hgpo")
 SPLITS = {"valid_seen": "validation", "valid_unseen": "test"}
-"""ALFWorld's name of each panel that is measured, and ours."""
+"""ALFWorld's name of each task set that is measured, and ours."""
 Key = Literal["observation", "situation"]
 """What makes two steps comparable: what the game said last, as in GiGPO's and HGPO's releases, or what is visible."""
 Frame = Literal["dialogue", "published"]
 FRAMES: Mapping[Frame, Mapping[str, Any]] = {
-    "dialogue": {"max_tokens": 20, "memory": {"kind": "full"}},
+    "dialogue": {"max_tokens": 20, "history": {"kind": "full"}},
     "published": {
         "max_tokens": 64,
-        "memory": {"kind": "window", "steps": 2},
+        "history": {"kind": "window", "steps": 2},
         "template": {"kind": "published_template"},
-        "action_rule": {"kind": "tagged"},
+        "action_parser": {"kind": "tagged"},
     },
 }
 """How a step is put to the model: as the whole dialogue, answered by a command alone; or as the papers do, one message
 with the last two steps and the possible commands, answered by a thought and a command between tags. The teacher's
 thoughts are empty; what is left of 64 tokens is room for the model's own, where the papers allow 512."""
 
-ENGINE: Mapping[str, Any] = {"precision": "bfloat16", "decoding": "auto", "memory": 0.12}
-"""The section [engine], on a GPU: three methods share its memory, 140 attempts of some 3,000 tokens each."""
+ENGINE: Mapping[str, Any] = {"precision": "bfloat16", "decoding": "auto", "history": 0.12}
+"""The section [engine], on a GPU: three methods share its history, 140 rollouts of some 3,000 tokens each."""
 LEARNER: Mapping[str, Any] = {"precision": "bfloat16"}
 """What [training.learner] has on a GPU beside the rest."""
 CREDIT: Mapping[str, Mapping[str, Any]] = {
     name: {"invalid_penalty": 0.0} for name in ("gigpo", "hgpo", "gagpo", "hgae", "shrunk_hgae")
 }
-"""What recipes are given beside the loss."""
+"""What methods are given beside the loss."""
 LOSS: Mapping[str, Any] = {
     "surrogate": {"kind": "clip", "dual": 3.0},
     "aggregate": {"kind": "token_mean"},
@@ -57,7 +57,7 @@ LOSS: Mapping[str, Any] = {
 LOSS_OF: Mapping[str, Mapping[str, Any]] = {
     name: {**LOSS, "ratio": {"kind": "token_ratio"}} for name in ("gagpo", "hgae", "shrunk_hgae")
 }
-"""The same loss for recipes that have another ratio of their own: methods are compared by their credit alone."""
+"""The same loss for methods that have another ratio of their own: methods are compared by their credit alone."""
 TINY: Mapping[str, Any] = {"kind": "tiny", "hidden": 32, "layers": 2, "heads": 2, "context": 4096}
 """The model named `tiny`: to try the measurement itself."""
 PAPERS: Mapping[str, Mapping[str, float]] = {
@@ -65,7 +65,7 @@ PAPERS: Mapping[str, Mapping[str, float]] = {
     "gigpo": {"valid_seen": 0.9016, "valid_unseen": 0.8476},
     "hgpo": {"valid_seen": 0.9277, "valid_unseen": 0.9016},
 }
-"""Success of Qwen2.5-1.5B-Instruct after 160 updates of 16 tasks x 8 attempts, history of two steps, in the table of
+"""Success of Qwen2.5-1.5B-Instruct after 160 updates of 16 tasks x 8 rollouts, history of two steps, in the table of
 HGPO's paper (2026, arXiv:2602.22817)."""
 
 
@@ -78,26 +78,27 @@ class Sizes:
     """How much of everything."""
 
     warm_games: int = 700
-    """Training games that the teacher plays, once each; the panel's order balances task types. With 400 of them a model
-    of 135M solves next to nothing, with 2,000 and two passes nine games in ten, which leaves little to compare."""
+    """Training games that the teacher plays, once each; the task set's order balances task types. With 400 of them a
+    model of 135M solves next to nothing, with 2,000 and two passes nine games in ten, which leaves little to
+    compare."""
     warm_epochs: int = 1
     """Passes over its steps."""
     warm_rate: float = 3e-4
     """Largest step size of the warm start."""
     warm_tokens: int = 8192
-    """Distinct tokens of an optimiser step of the warm start: some ten games."""
+    """Distinct tokens of an optimizer step of the warm start: some ten games."""
     noise: float = 0.05
     """Share of steps at which the teacher strays, so that it shows how to go on after a mistake."""
     tasks: int = 16
     """Tasks of an update."""
-    attempts: int = 8
-    """Attempts at each."""
+    rollouts: int = 8
+    """Rollouts at each."""
     max_steps: int = 30
-    """Steps of a training attempt: the teacher takes 26 at most, and hopeless attempts cost less than with 50."""
+    """Steps of a training rollout: the teacher takes 26 at most, and hopeless rollouts cost less than with 50."""
     learning_rate: float = 3e-5
     """Step size of AdamW, constant: thirty times the papers', for a model a tenth the size and far fewer updates."""
     minibatches: int = 4
-    """Optimiser steps of an update."""
+    """Optimizer steps of an update."""
     token_budget: int = 16384
     """Most distinct tokens in a micro-batch; a megabyte each, and three methods share a device."""
     mark: int = 15_000
@@ -106,9 +107,9 @@ class Sizes:
     """Environment steps after which a method stops and is evaluated: the same for every seed, so that seeds can be
     pooled. A run that time cuts off before is evaluated at the last mark that all its methods have reached."""
     evaluation_tasks: int = 1000
-    """Most games of each panel; all of them, 140 and 134."""
+    """Most games of each task set; all of them, 140 and 134."""
     evaluation_steps: int = 50
-    """Steps of an attempt in evaluation, as everybody has it."""
+    """Steps of a rollout in evaluation, as everybody has it."""
     evaluation_seeds: int = 1
     """Most repetitions of the last evaluation, as time allows. One, since seeds of training differ far more."""
 
@@ -120,7 +121,7 @@ SMALL = Sizes(
     warm_rate=3e-3,
     warm_tokens=2048,
     tasks=2,
-    attempts=2,
+    rollouts=2,
     max_steps=4,
     learning_rate=1e-3,
     minibatches=1,
@@ -147,11 +148,11 @@ TWO_CORES = Sizes(
 
 @dataclass(frozen=True)
 class Variant:
-    """A recipe with other settings than it has by itself, under a name of its own."""
+    """A method with other settings than it has by itself, under a name of its own."""
 
-    recipe: str
+    method: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the recipe is given beside, or in place of, what `CREDIT` says."""
+    """What the method is given beside, or in place of, what `CREDIT` says."""
     key: Key | None = None
     """What makes two steps comparable; None = as the measurement has it."""
     loss: Mapping[str, Any] | None = None
@@ -168,9 +169,9 @@ VARIANTS: Mapping[str, Variant] = {
     "shrunk_hgae_lam": Variant("shrunk_hgae", {"lam": 0.95}),
     "shrunk_hgae_step_ratio": Variant("shrunk_hgae", loss=LOSS),
 }
-"""Methods beside the recipes, by name. `released` has the published code's conventions and its penalty for malformed
+"""Methods beside the methods, by name. `released` has the published code's conventions and its penalty for malformed
 responses; `lam` has GAGPO's lambda, so that a step is credited with surprises long after it too; `step_ratio` keeps the
-recipe's own ratio, one for all tokens of a step, where all others have one a token."""
+method's own ratio, one for all tokens of a step, where all others have one a token."""
 
 
 @dataclass(frozen=True)
@@ -192,12 +193,12 @@ class Scratch:
     """What a word of an observation counts beside one of a command."""
     searches: int = 4
     """How often the teacher plays each game, each time with other detours."""
-    sloppy_games: int = 2000
-    """Games that it then plays sloppily, once each; they are imitated once."""
-    sloppiness: float = 0.4
+    noisy_games: int = 2000
+    """Games that it then plays noisily, once each; they are imitated once."""
+    expert_noise: float = 0.4
     """How likely it is, at a step of its plan there, to do anything possible instead: in all, three steps of ten. After
     a detour that changed something it takes the place of its errand for known, so that it searches less than before."""
-    sloppy_rate: float = 1e-3
+    noisy_rate: float = 1e-3
     """Largest step size while they are imitated."""
 
 
@@ -219,7 +220,7 @@ def change_sizes(sizes: Sizes, changes: Sequence[str]) -> Sizes:
 
 
 @dataclass(frozen=True)
-class Arm:
+class Variant:
     """One measurement: all methods from one start."""
 
     sizes: Sizes
@@ -236,28 +237,28 @@ class Arm:
     """Digest of the weights that all seeds go on from; None = each seed makes its own start."""
 
 
-def settings_hash(arm: Arm, *, method: str, on_gpu: bool) -> str:
+def settings_hash(variant: Variant, *, method: str, on_gpu: bool) -> str:
     """A digest of what decides over a method's numbers but its seed: seeds are pooled only where it is equal."""
-    content = run_settings("", "", replace(arm, seed=0), method=method, on_gpu=on_gpu)
+    content = run_settings("", "", replace(variant, seed=0), method=method, on_gpu=on_gpu)
     del content["threads"]  # of the machine, not of the measurement
     runs = {method: content}
-    scratch = [asdict(SCRATCH)] if arm.is_from_scratch else []
-    given = [arm.start] if arm.start else []
-    written = json.dumps([asdict(arm.sizes), runs, TEMPERATURES, *scratch, *given], sort_keys=True)
+    scratch = [asdict(SCRATCH)] if variant.is_from_scratch else []
+    given = [variant.start] if variant.start else []
+    written = json.dumps([asdict(variant.sizes), runs, TEMPERATURES, *scratch, *given], sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
-def choose_key(arm: Arm, *, method: str) -> Key:
+def choose_key(variant: Variant, *, method: str) -> Key:
     """What makes two steps comparable for a method."""
-    return VARIANTS.get(method, Variant(method)).key or arm.key
+    return VARIANTS.get(method, Variant(method)).key or variant.key
 
 
-def list_own_parts(arm: Arm, *, method: str) -> list[str]:
+def list_own_parts(variant: Variant, *, method: str) -> list[str]:
     """What a method has of its own beside its credit, as paths into the run file: GRPO has other values there."""
     from groupwise.training.config.run_file import decode_run
 
     mine, grpo = (
-        decode_run(run_settings("tiny", "", arm, method=name, on_gpu=False)).config() for name in (method, "grpo")
+        decode_run(run_settings("tiny", "", variant, method=name, on_gpu=False)).config() for name in (method, "grpo")
     )
     about_credit = ("made_by", "algorithm.advantage", "algorithm.token_credit", "env.key")
     return [path for path in _list_differences(mine, grpo) if not path.startswith(about_credit)]
@@ -275,11 +276,11 @@ def _list_differences(first: Any, second: Any, path: str = "") -> list[str]:
     ]
 
 
-def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool) -> dict[str, Any]:
+def run_settings(model: str, games: str, variant: Variant, *, method: str, on_gpu: bool) -> dict[str, Any]:
     """The run of a method, as a run file would say it; the model is a folder, a hub's name, `tiny` or `scratch`."""
-    sizes, variant = arm.sizes, VARIANTS.get(method, Variant(method))
-    credit = {**CREDIT.get(variant.recipe, {}), **variant.options}
-    loss = variant.loss or LOSS_OF.get(variant.recipe, LOSS)
+    sizes, variant = variant.sizes, VARIANTS.get(method, Variant(method))
+    credit = {**CREDIT.get(variant.method, {}), **variant.options}
+    loss = variant.loss or LOSS_OF.get(variant.method, LOSS)
     learner = {
         "learning_rate": sizes.learning_rate,
         "minibatches": sizes.minibatches,
@@ -288,12 +289,17 @@ def run_settings(model: str, games: str, arm: Arm, *, method: str, on_gpu: bool)
         **(LEARNER if on_gpu else {}),
     }
     content: dict[str, Any] = {
-        "seed": arm.seed,
+        "seed": variant.seed,
         "threads": max((os.cpu_count() or 1) // 4, 1),
-        "algorithm": {"recipe": variant.recipe, **credit, "loss": dict(loss)},
-        "env": {"kind": "alfworld", "path": games, "max_steps": sizes.max_steps, "key": choose_key(arm, method=method)},
+        "algorithm": {"method": variant.method, **credit, "loss": dict(loss)},
+        "env": {
+            "kind": "alfworld",
+            "path": games,
+            "max_steps": sizes.max_steps,
+            "key": choose_key(variant, method=method),
+        },
         "model": dict(MADE_HERE[model]) if model in MADE_HERE else {"kind": "pretrained", "path": model},
-        "rollout": {**FRAMES[arm.frame], "plan": {"kind": "flat", "attempts": sizes.attempts}},
+        "rollout": {**FRAMES[variant.frame], "plan": {"kind": "flat", "rollouts": sizes.rollouts}},
         "training": {"updates": 0, "tasks": sizes.tasks, "learner": learner},
         "evaluation": {"tasks": sizes.evaluation_tasks, "temperature": TEMPERATURES[0]},
     }

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.alfworld.evaluating import Rows, describe_briefly, play_in_turn, play_panels
+from benchmarks.alfworld.evaluating import Rows, describe_briefly, play_in_turn, play_task_sets
 from benchmarks.alfworld.records import read_record, start_record, write_record
-from benchmarks.alfworld.settings import SCRATCH, TEMPERATURES, Arm, Sizes, run_settings
+from benchmarks.alfworld.settings import SCRATCH, TEMPERATURES, Sizes, Variant, run_settings
 from benchmarks.alfworld.teacher import teach, weigh_observations
 from groupwise.data.samples import Sample
 from groupwise.store.run_folder import RunPaths
@@ -35,7 +35,7 @@ def start_checkpoint(folder: Path) -> Path:
     return RunPaths(folder / START).checkpoint(0)
 
 
-def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bool = False) -> dict[str, Any]:
+def make_start(model: str, games: Path, folder: Path, variant: Variant, *, skip_base: bool = False) -> dict[str, Any]:
     """Evaluate the model, let it imitate the teacher, evaluate it again; what was done before is not done again."""
     from groupwise.learner.local_files import read_weights
     from groupwise.training.checkpoints import save_checkpoint
@@ -43,23 +43,23 @@ def make_start(model: str, games: Path, folder: Path, arm: Arm, *, skip_base: bo
     from groupwise.training.open_run import open_run
 
     path = start_record(folder)
-    record = read_record(path) or {"seed": arm.seed, "seconds": {}}
+    record = read_record(path) or {"seed": variant.seed, "seconds": {}}
     clock = Clock(record["seconds"])
-    sizes = arm.sizes
-    content = run_settings(model, str(games), arm, method="grpo", on_gpu=has_gpu())
+    sizes = variant.sizes
+    content = run_settings(model, str(games), variant, method="grpo", on_gpu=has_gpu())
     run = open_run(decode_run(content), folder / START)
     clock.lap("open")
     record["engine"] = type(run.engine).__name__
     if "base" not in record and not skip_base:
-        record["base"] = play_panels(run, sizes, 0, TEMPERATURES[0])
+        record["base"] = play_task_sets(run, sizes, 0, TEMPERATURES[0])
         clock.lap("evaluate_base")
         write_record(path, record)
         _tell("as it comes", record["base"])
     if start_checkpoint(folder).is_dir():
-        run.weight_transfer.hand_over(read_weights(start_checkpoint(folder)), run.engine, version=0)
+        run.weight_sync.sync(read_weights(start_checkpoint(folder)), run.engine, version=0)
     else:
-        record |= _warm_start(run, arm, clock)
-        state = {"seed": arm.seed, "curriculum": {}, "journal": run.journal.digest()}
+        record |= _warm_start(run, variant, clock)
+        state = {"seed": variant.seed, "curriculum": {}, "journal": run.journal.digest()}
         save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, state)
         clock.lap("save")
         write_record(path, record)
@@ -90,13 +90,13 @@ def adopt_start(source: Path, folder: Path) -> None:
     draft.rename(folder / START)  # last: whoever is cut off before begins again
 
 
-def check_start(source: Path | None, folder: Path, arm: Arm) -> None:
+def check_start(source: Path | None, folder: Path, variant: Variant) -> None:
     """Refuse a start of another kind of model, and to go on from one that was given without naming it again."""
     if source is None:
         if ADOPTED in read_record(start_record(folder)):
             raise ConfigError(f"{folder} goes on from a given start; give it again as --start, or another --out")
-    elif ("imitated_sloppy" in read_record(start_record(source))) != arm.is_from_scratch:
-        wanted = "no start of `scratch`" if arm.is_from_scratch else "a start of `scratch`; give --model scratch"
+    elif ("imitated_noisy" in read_record(start_record(source))) != variant.is_from_scratch:
+        wanted = "no start of `scratch`" if variant.is_from_scratch else "a start of `scratch`; give --model scratch"
         raise ConfigError(f"--start: {source} is {wanted}")
 
 
@@ -115,21 +115,21 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _warm_start(run: Any, arm: Arm, clock: Clock) -> dict[str, Any]:
-    sizes = arm.sizes
+def _warm_start(run: Any, variant: Variant, clock: Clock) -> dict[str, Any]:
+    sizes = variant.sizes
     tasks = run.tasks[: sizes.warm_games]
-    if not arm.is_from_scratch:
+    if not variant.is_from_scratch:
         samples = teach(run, tasks, noise=sizes.noise)
         clock.lap("teacher")
         return {"imitated": _imitate(run, samples, sizes, clock)}
     samples = teach(run, tasks, noise=sizes.noise, searches=SCRATCH.searches)
     clock.lap("teacher")
     careful = _imitate(run, weigh_observations(samples, SCRATCH.observation_weight), sizes, clock)
-    samples = teach(run, tasks[: SCRATCH.sloppy_games], noise=sizes.noise, sloppiness=SCRATCH.sloppiness)
+    samples = teach(run, tasks[: SCRATCH.noisy_games], noise=sizes.noise, expert_noise=SCRATCH.expert_noise)
     clock.lap("teacher")
-    once = replace(sizes, warm_epochs=1, warm_rate=SCRATCH.sloppy_rate)
-    sloppy = _imitate(run, weigh_observations(samples, SCRATCH.observation_weight), once, clock)
-    return {"imitated": careful, "imitated_sloppy": sloppy}
+    once = replace(sizes, warm_epochs=1, warm_rate=SCRATCH.noisy_rate)
+    noisy = _imitate(run, weigh_observations(samples, SCRATCH.observation_weight), once, clock)
+    return {"imitated": careful, "imitated_noisy": noisy}
 
 
 def _imitate(run: Any, samples: Sequence[Sample], sizes: Sizes, clock: Clock) -> dict[str, Any]:

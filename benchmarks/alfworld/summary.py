@@ -16,7 +16,7 @@ from benchmarks.alfworld.settings import (
     PAPERS,
     SPLITS,
     TEMPERATURES,
-    Arm,
+    Variant,
     choose_key,
     list_own_parts,
     run_settings,
@@ -24,13 +24,13 @@ from benchmarks.alfworld.settings import (
 )
 from benchmarks.alfworld.start import has_gpu
 
-START_FACTS = ("imitated", "imitated_sloppy", "seconds", "seed")
+START_INFO = ("imitated", "imitated_noisy", "seconds", "seed")
 """What of a start's record is kept beside its success."""
 STARTS = {"base": "as it comes", "warm_start": "after imitation"}
 
 
 def summarise(
-    folder: Path, arm: Arm, *, methods: Sequence[str], name: str, command: str, commit: str
+    folder: Path, variant: Variant, *, methods: Sequence[str], name: str, command: str, commit: str
 ) -> dict[str, Any]:
     """What the records of some methods in a folder amount to, whether or not all stages are there."""
     start = read_record(start_record(folder))
@@ -40,27 +40,27 @@ def summarise(
     rows = {method: record["evaluations"].get(str(chosen[method]), []) for method, record in records.items()}
     rows = {
         **{name: start[name] for name in STARTS if name in start},
-        **{m: attempts for m, attempts in rows.items() if attempts},
+        **{m: rollouts for m, rollouts in rows.items() if rollouts},
     }
     usual, sampled = TEMPERATURES
-    content = run_settings(name, "", arm, method="grpo", on_gpu=has_gpu())
+    content = run_settings(name, "", variant, method="grpo", on_gpu=has_gpu())
     return {
         "command": command,
         "model": name,
         "commit": commit,
-        "seed": arm.seed,
-        "key": arm.key,
-        "settings": {method: settings_hash(arm, method=method, on_gpu=has_gpu()) for method in records},
+        "seed": variant.seed,
+        "key": variant.key,
+        "settings": {method: settings_hash(variant, method=method, on_gpu=has_gpu()) for method in records},
         **_machine(),
-        "sizes": asdict(arm.sizes),
+        "sizes": asdict(variant.sizes),
         **{section: content.get(section) for section in ("engine", "rollout", "training")},
         "loss": content["algorithm"]["loss"],
-        "start": {name: start.get(name) for name in START_FACTS if name in start},
+        "start": {name: start.get(name) for name in START_INFO if name in start},
         "hours": count_hours(start, records, side_by_side=has_gpu()),
         "temperature": usual,
-        "success": {name: summarise_rows(at_temperature(attempts, usual)) for name, attempts in rows.items()},
-        "success_at_1": {name: summarise_rows(at_temperature(attempts, sampled)) for name, attempts in rows.items()},
-        "methods": {method: _describe_method(arm, method, records[method], chosen[method]) for method in records},
+        "success": {name: summarise_rows(at_temperature(rollouts, usual)) for name, rollouts in rows.items()},
+        "success_at_1": {name: summarise_rows(at_temperature(rollouts, sampled)) for name, rollouts in rows.items()},
+        "methods": {method: _describe_method(variant, method, records[method], chosen[method]) for method in records},
         "differences": [
             {
                 "from": one,
@@ -72,15 +72,15 @@ def summarise(
             for one, other in _list_comparisons(list(rows))
         ],
         "papers": {"model": "Qwen2.5-1.5B-Instruct", "source": "arXiv:2602.22817", "success": PAPERS},
-        "solved": {name: _list_solved(at_temperature(attempts, usual)) for name, attempts in rows.items()},
+        "solved": {name: _list_solved(at_temperature(rollouts, usual)) for name, rollouts in rows.items()},
     }
 
 
-def _describe_method(arm: Arm, method: str, record: Mapping[str, Any], update: int) -> dict[str, Any]:
+def _describe_method(variant: Variant, method: str, record: Mapping[str, Any], update: int) -> dict[str, Any]:
     """What a method's run has of its own, how it went, and the update that it is compared at."""
     return {
-        "key": choose_key(arm, method=method),
-        "own_parts": list_own_parts(arm, method=method),
+        "key": choose_key(variant, method=method),
+        "own_parts": list_own_parts(variant, method=method),
         "update": update,
         "total_steps": next((mark["total_steps"] for mark in record["marks"] if mark["update"] == update), 0),
         "made": {"updates": len(record["curve"]), "total_steps": record["curve"][-1]["total_steps"]},
@@ -91,7 +91,7 @@ def _describe_method(arm: Arm, method: str, record: Mapping[str, Any], update: i
 
 
 def _by_mark(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Success on both panels at each mark that was played, with the tasks that were solved."""
+    """Success on both task sets at each mark that was played, with the tasks that were solved."""
     rows_at = {mark["update"]: record["evaluations"].get(str(mark["update"]), []) for mark in record["marks"]}
     return [
         {**mark, "success": summarise_rows(at_temperature(rows_at[mark["update"]], TEMPERATURES[0]))}
@@ -112,7 +112,8 @@ def _list_comparisons(names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _list_solved(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[int]]]:
-    """By panel and task: of each repetition, whether it was solved; so that others can compare with it task by task."""
+    """By task set and task: of each repetition, whether it was solved; so that others can compare with it task by
+    task."""
     solved: dict[str, dict[str, list[int]]] = {split: {} for split in SPLITS}
     for row in rows:
         solved[row["split"]].setdefault(row["task"], []).append(int(row["success"] or 0))
@@ -163,17 +164,18 @@ def _success_lines(success: Mapping[str, Any], temperature: float) -> list[str]:
     return [
         f"{head:<44}" + "".join(f"{split:>26}" for split in SPLITS),
         *(
-            f"{STARTS.get(name, name):<44}" + "".join(f"{_format_panel(panels.get(split)):>26}" for split in SPLITS)
-            for name, panels in success.items()
+            f"{STARTS.get(name, name):<44}"
+            + "".join(f"{_format_task_set(task_sets.get(split)):>26}" for split in SPLITS)
+            for name, task_sets in success.items()
         ),
     ]
 
 
-def _format_panel(panel: Mapping[str, Any] | None) -> str:
-    if panel is None:
+def _format_task_set(task_set: Mapping[str, Any] | None) -> str:
+    if task_set is None:
         return "-"
-    low, high = panel["interval"]
-    return f"{100 * panel['success']:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
+    low, high = task_set["interval"]
+    return f"{100 * task_set['success']:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def _points(one: Mapping[str, Any]) -> str:
@@ -181,13 +183,13 @@ def _points(one: Mapping[str, Any]) -> str:
     return f"{100 * one['difference']:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
 
 
-def _distance(method: str, panels: Mapping[str, Any]) -> str:
+def _distance(method: str, task_sets: Mapping[str, Any]) -> str:
     """How far a method is from its paper's result, which a model ten times the size reached in 160 updates."""
     parts = [
-        f"{split} {100 * panels[split]['success']:.1f} % against {100 * paper:.1f} %, "
-        f"{_apart(panels[split]['success'] - paper)}"
+        f"{split} {100 * task_sets[split]['success']:.1f} % against {100 * paper:.1f} %, "
+        f"{_apart(task_sets[split]['success'] - paper)}"
         for split, paper in PAPERS[method].items()
-        if split in panels
+        if split in task_sets
     ]
     return f"{method} against the paper's Qwen2.5-1.5B (160 updates, other prompts, no imitation): " + "; ".join(parts)
 
@@ -203,6 +205,8 @@ def count_hours(
 
     Methods that share a GPU run beside each other, so the longest counts; on a processor each has a core, and all do.
     """
-    seconds = [sum(part for name, part in record["seconds"].items() if name != "panels") for record in records.values()]
-    methods = max(seconds, default=0.0) if side_by_side else sum(seconds)  # "panels" are part of "evaluate"
+    seconds = [
+        sum(part for name, part in record["seconds"].items() if name != "task_sets") for record in records.values()
+    ]
+    methods = max(seconds, default=0.0) if side_by_side else sum(seconds)  # "task_sets" are part of "evaluate"
     return float(round((sum(start.get("seconds", {}).values()) + methods) / 3600, 3))

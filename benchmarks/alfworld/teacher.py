@@ -60,7 +60,7 @@ def habits_of(games: Iterable[Game]) -> Habits:
 
 
 def search(
-    game: Game, habits: Habits, draws: Random, *, noise: float, max_steps: int, sloppiness: float = 0.0
+    game: Game, habits: Habits, draws: Random, *, noise: float, max_steps: int, expert_noise: float = 0.0
 ) -> list[Said]:
     """The commands of a teacher that searches.
 
@@ -70,9 +70,9 @@ def search(
         draws: Where it looks first, and where it strays.
         noise: Share of steps at which it strays, which nobody is to imitate.
         max_steps: When it stops.
-        sloppiness: How likely it is, at a step of its plan, to do anything possible instead, which is imitated.
+        expert noise: How likely it is, at a step of its plan, to do anything possible instead, which is imitated.
     """
-    walk = _Walk(GameState(game), habits, draws, noise, sloppiness)
+    walk = _Walk(GameState(game), habits, draws, noise, expert_noise)
     plan = list(game.walkthrough)
     while plan and len(walk.said) < max_steps and not walk.now.is_won():  # a stray may win
         errand = _errand(plan)
@@ -89,9 +89,9 @@ def search(
 class _Walk:
     """A search under way: what was said, what was looked into."""
 
-    def __init__(self, now: GameState, habits: Habits, draws: Random, noise: float, sloppiness: float) -> None:
+    def __init__(self, now: GameState, habits: Habits, draws: Random, noise: float, expert_noise: float) -> None:
         self.now, self._habits, self._draws = now, habits, draws
-        self._noise, self._sloppiness = noise, sloppiness
+        self._noise, self._expert_noise = noise, expert_noise
         self.said: list[Said] = []
         self.looked_into: set[str] = set()
         self._offered: dict[str, None] = {}
@@ -113,7 +113,7 @@ class _Walk:
         """Now and then say something offered so far, possible now or not; or do anything; whether that led anywhere."""
         if self._offered and self._draws.random() < self._noise:
             return self.do(self._draws.choice(list(self._offered)), is_learnt=False)
-        if self._sloppiness and self._draws.random() < self._sloppiness:
+        if self._expert_noise and self._draws.random() < self._expert_noise:
             return self.do(self._draws.choice(list(self.now.list_commands())))
         return False
 
@@ -171,8 +171,10 @@ def _kind(name: str) -> str:
     return name.rpartition(" ")[0]
 
 
-def teach(run: Any, tasks: Sequence[Task], *, noise: float, sloppiness: float = 0.0, searches: int = 1) -> list[Sample]:
-    """What the teacher says at every step of some attempts at each task, put exactly as a rollout would put it."""
+def teach(
+    run: Any, tasks: Sequence[Task], *, noise: float, expert_noise: float = 0.0, searches: int = 1
+) -> list[Sample]:
+    """What the teacher says at every step of some rollouts at each task, put exactly as a rollout would put it."""
     folder = find_games_folder(run.config.env.path)
     games = {task.id: open_game(folder, str(task.payload["game"]), str(task.payload["sha256"])) for task in tasks}
     habits = habits_of(games.values())
@@ -180,7 +182,7 @@ def teach(run: Any, tasks: Sequence[Task], *, noise: float, sloppiness: float = 
     for number, (again, task) in enumerate(product(range(searches), tasks)):
         draws = Random(seed_of(run.config.seed, "teacher", task.id, *([again] if again else [])))
         max_steps = run.config.env.max_steps
-        said = search(games[task.id], habits, draws, noise=noise, max_steps=max_steps, sloppiness=sloppiness)
+        said = search(games[task.id], habits, draws, noise=noise, max_steps=max_steps, expert_noise=expert_noise)
         samples += _samples(run, task, number, said)
     return samples
 
@@ -190,7 +192,7 @@ def _samples(run: Any, task: Task, number: int, said: Sequence[Said]) -> Iterato
     seen, past = environment.observe(), []
     opening = prompter.encode_opening(seen.goal)
     for index, (command, is_learnt) in enumerate(said):
-        in_words = run.config.rollout.action_rule.say(command, admissible=seen.admissible)
+        in_words = run.config.rollout.action_parser.say(command, admissible=seen.admissible)
         response = (*prompter.encode(in_words), prompter.frame.end_id)
         yield Sample(
             prompt_ids=prompter.prompt(opening, past, seen),
@@ -217,8 +219,8 @@ def weigh_observations(samples: Sequence[Sample], weight: float) -> list[Sample]
     for sample in samples:
         said = () if before is None or before.trajectory != sample.trajectory else _join(before)
         if sample.prompt_ids[: len(said)] != said:
-            where = f"step {sample.step} of attempt {sample.trajectory}"
-            raise ConfigError(f"{where}: its prompt does not continue the one before; use memory = full")
+            where = f"step {sample.step} of rollout {sample.trajectory}"
+            raise ConfigError(f"{where}: its prompt does not continue the one before; use history = full")
         seen = len(said) or 1
         shown, before = sample.prompt_ids[seen:], sample
         weighed.append(

@@ -1,6 +1,6 @@
 """Where does HGPO's depth pay? Its credit against true advantages, over the dial of `aliased`.
 
-    python -m benchmarks.aliased [--tasks 20] [--attempts 1024] [--seed 0] [--sizes] [--workers 1] [--write FILE]
+    python -m benchmarks.aliased [--tasks 20] [--rollouts 1024] [--seed 0] [--sizes] [--workers 1] [--write FILE]
     python -m benchmarks.aliased --plot benchmarks/results/aliased.json    writes docs/images/aliased.svg from a result
 
 Policies are tables, so that the advantage of every step is exact; credit is that of the library's own parts. Whatever
@@ -27,9 +27,9 @@ from benchmarks.aliased.summary import draw_weights, list_slices, pool_gains, su
 PICTURE = Path("docs/images/aliased.svg")
 
 
-def study(settings: Sequence[Setting], *, tasks: int, attempts: int, seed: int, workers: int) -> dict[str, Any]:
+def study(settings: Sequence[Setting], *, tasks: int, rollouts: int, seed: int, workers: int) -> dict[str, Any]:
     """Measure settings, each by itself, and pool those of every slice."""
-    measure = partial(measure_setting, tasks=tasks, attempts=attempts, seed=seed)
+    measure = partial(measure_setting, tasks=tasks, rollouts=rollouts, seed=seed)
     all_measured: list[Measured] = []
     with ProcessPoolExecutor(workers) as pool:
         for measured in pool.map(measure, settings) if workers > 1 else map(measure, settings):
@@ -42,10 +42,10 @@ def study(settings: Sequence[Setting], *, tasks: int, attempts: int, seed: int, 
         if any(common.items() <= setting.to_json().items() for setting in settings)
     }
     return {
-        "command": f"python -m benchmarks.aliased --tasks {tasks} --attempts {attempts} --seed {seed}",
+        "command": f"python -m benchmarks.aliased --tasks {tasks} --rollouts {rollouts} --seed {seed}",
         "about": {
             "worlds of a setting": tasks,
-            "attempts at each": attempts,
+            "rollouts at each": rollouts,
             "seed": seed,
             "gamma": GAMMA,
             "skill": SKILL,
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure, or draw what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=20)
-    parser.add_argument("--attempts", type=int, default=1024)
+    parser.add_argument("--rollouts", type=int, default=1024)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sizes", action="store_true", help="the settings of the group sizes alone")
     parser.add_argument("--workers", type=int, default=1)
@@ -82,7 +82,7 @@ def main(arguments: list[str] | None = None) -> None:
     settings = [
         setting for setting in list_settings() if not options.sizes or (setting.passages == 1 and not setting.one_reply)
     ]
-    result = study(settings, tasks=options.tasks, attempts=options.attempts, seed=options.seed, workers=options.workers)
+    result = study(settings, tasks=options.tasks, rollouts=options.rollouts, seed=options.seed, workers=options.workers)
     result["command"] += " --sizes" if options.sizes else ""
     if options.write:
         options.write.parent.mkdir(parents=True, exist_ok=True)

@@ -26,8 +26,8 @@ class Setting:
     hidden_bits: int
     passages: int = 1
     one_reply: bool = False
-    attempts: int = 8
-    """Attempts of a group."""
+    rollouts: int = 8
+    """Rollouts of a group."""
     window: int = 0
     """Past steps that the policy sees."""
 
@@ -58,9 +58,9 @@ def list_settings() -> list[Setting]:
         for bits in (0, 1, 2, 3)
     ]
     sizes = [
-        Setting(hidden_bits=bits, attempts=attempts, window=window)
+        Setting(hidden_bits=bits, rollouts=rollouts, window=window)
         for window in (0, 2)
-        for attempts in (4, 16, 64)
+        for rollouts in (4, 16, 64)
         for bits in (0, 1, 2, 3)
     ]
     return [*crossed, *sizes]
@@ -73,9 +73,9 @@ def draw_worlds(setting: Setting, *, tasks: int, seed: int) -> Iterator[tuple[En
     16), tasks come again, with other policies.
     """
     part = setting.make_part()
-    panel = part.panel("train")
+    task_set = part.task_set("train")
     for number in range(tasks):
-        world = enumerate_task(part, panel[number % len(panel)])
+        world = enumerate_task(part, task_set[number % len(task_set)])
         seen = remember(world, setting.window)
         own = seed_of(seed, "policy", number)
         yield world, make_skilled_policy(seen, skill=SKILL, roughness=ROUGHNESS, seed=own)

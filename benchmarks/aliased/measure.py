@@ -17,7 +17,7 @@ from groupwise.credit import Blend, ByHistory, ByTask, Deviation, EpisodeReturn,
 from groupwise.data.credit import Credit
 from groupwise.data.seeds import seed_of
 from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments, pair_labels
-from groupwise.lab import SampledAttempts, remember, sample_attempts, solve_exactly
+from groupwise.lab import SampledRollouts, remember, sample_rollouts, solve_exactly
 from groupwise.methods.terms import make_history_terms
 from groupwise.parts.slots import EstimatorPart, ScalePart
 
@@ -42,7 +42,7 @@ def blend_levels(depth: int, alpha: float, scale: ScalePart) -> Blend:
 
 
 def list_estimators() -> dict[str, EstimatorPart]:
-    """The estimators by name: whole attempts, single levels, and HGPO's blends."""
+    """The estimators by name: whole rollouts, single levels, and HGPO's blends."""
     estimators: dict[str, EstimatorPart] = {
         "grpo": Relative(by=ByTask(), of=EpisodeReturn(), scale=NONE),
         **{f"level {depth}": compare_at(depth) for depth in DEPTHS},
@@ -62,7 +62,7 @@ def name_blend(depth: int, alpha: float = 1.0, scale: str = "none") -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """Many groups of attempts at one world, their truth, and what tells a step's kind."""
+    """Many groups of rollouts at one world, their truth, and what tells a step's kind."""
 
     texts: StepTable
     """Steps by what is seen, a group a task."""
@@ -102,7 +102,7 @@ class Measured:
 
     setting: Setting
     success: list[float]
-    """Share of attempts that got out, for each world."""
+    """Share of rollouts that got out, for each world."""
     credit: dict[str, FloatArray]
     """Sums over all steps, by estimator."""
     nested: dict[str, FloatArray]
@@ -111,14 +111,14 @@ class Measured:
     """What theory foresees of single levels, for each world."""
 
 
-def measure_setting(setting: Setting, *, tasks: int, attempts: int, seed: int) -> Measured:
+def measure_setting(setting: Setting, *, tasks: int, rollouts: int, seed: int) -> Measured:
     """Play the worlds of a setting and add up what the credit of each estimator is like.
 
     Args:
         setting: of the dial.
         tasks: worlds, each with a policy of its own.
-        attempts: attempts at each world, in groups as large as the setting says.
-        seed: of policies and attempts.
+        rollouts: rollouts at each world, in groups as large as the setting says.
+        seed: of policies and rollouts.
     """
     credit: dict[str, list[list[float]]] = {}
     nested: dict[str, list[list[float]]] = {}
@@ -127,10 +127,10 @@ def measure_setting(setting: Setting, *, tasks: int, attempts: int, seed: int) -
     for number, (world, policy) in enumerate(draw_worlds(setting, tasks=tasks, seed=seed)):
         seen = remember(world, setting.window)
         values = solve_exactly(seen, policy, gamma=GAMMA)
-        generator = np.random.default_rng(seed_of(seed, "attempts", number))
-        played = sample_attempts(seen, policy, attempts=attempts, generator=generator)
+        generator = np.random.default_rng(seed_of(seed, "rollouts", number))
+        played = sample_rollouts(seen, policy, rollouts=rollouts, generator=generator)
         success.append(float((played.reward.sum(axis=1) > 0).mean()))
-        groups = lay_out_groups(played, values.advantages_of(played), setting.attempts)
+        groups = lay_out_groups(played, values.advantages_of(played), setting.rollouts)
         given = {name: estimator(groups.texts) for name, estimator in list_estimators().items()}
         given[BY_STATE] = compare_at(0)(groups.states)
         for name, part in given.items():
@@ -141,7 +141,7 @@ def measure_setting(setting: Setting, *, tasks: int, attempts: int, seed: int) -
                 key = f"{depth} blend" if name.startswith("depth") else f"{depth} {name}"
                 nested.setdefault(key, []).append(groups.add_up(given[name], is_compared))
         for depth in (None, *(depth for depth in DEPTHS if setting.window == 0 or depth <= setting.window)):
-            level = foresee_level(world, policy, depth=depth, attempts=setting.attempts, gamma=GAMMA)
+            level = foresee_level(world, policy, depth=depth, rollouts=setting.rollouts, gamma=GAMMA)
             foreseen.setdefault(BY_STATE if depth is None else f"level {depth}", []).append(vars(level))
     return Measured(
         setting=setting,
@@ -152,12 +152,12 @@ def measure_setting(setting: Setting, *, tasks: int, attempts: int, seed: int) -
     )
 
 
-def lay_out_groups(played: SampledAttempts, truth: FloatArray, attempts: int) -> Groups:
-    """Attempts at one world, cut into groups of so many."""
+def lay_out_groups(played: SampledRollouts, truth: FloatArray, rollouts: int) -> Groups:
+    """Rollouts at one world, cut into groups of so many."""
     columns: dict[str, Any] = played.to_columns(task="", key="observation")
-    group = np.asarray(columns["attempt"]) // attempts
+    group = np.asarray(columns["rollout"]) // rollouts
     columns["task"] = group
-    index, state = np.asarray(columns["index"]), played.state[played.is_step]
+    index, state = np.asarray(columns["step"]), played.state[played.is_step]
     kind = (index * len(played.world.states) + state) * len(played.world.actions) + played.action[played.is_step]
     names = [getattr(name, "state", name) for name in played.world.states]
     return Groups(

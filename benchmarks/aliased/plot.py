@@ -11,12 +11,12 @@ from benchmarks.aliased.measure import DEPTHS, name_blend
 
 WIDTH, HEIGHT = 990, 350
 TOP, BOTTOM = 56, 292
-PANELS = ((60, 310), (380, 630), (700, 950))
-"""Left and right end of each panel."""
+TASK_SETS = ((60, 310), (380, 630), (700, 950))
+"""Left and right end of each task set."""
 COLOURS = {1: "#2a7f9e", 2: "#6b3fa0", 4: "#c8641b"}
 DASHES = {0: "", 2: ' stroke-dasharray="5 4"'}
 """Policies that see the text alone, and those that see two past steps."""
-SIZES = ("4 attempts", "8 attempts", "16 attempts", "64 attempts")
+SIZES = ("4 rollouts", "8 rollouts", "16 rollouts", "64 rollouts")
 BITS = ("0 hidden bits", "1 hidden bits", "2 hidden bits", "3 hidden bits")
 
 
@@ -24,9 +24,9 @@ def draw_picture(result: Mapping[str, Any]) -> str:
     """The picture of a result, as SVG."""
     low, high = _find_range(result["pooled"])
     body = [
-        *_draw_gains(result["pooled"], SIZES, PANELS[0], (low, high), "Gain of depth, by group size"),
-        *_draw_gains(result["pooled"], BITS, PANELS[1], (low, high), "and by hidden bits, 8 attempts"),
-        *_draw_theory(result["settings"], PANELS[2]),
+        *_draw_gains(result["pooled"], SIZES, TASK_SETS[0], (low, high), "Gain of depth, by group size"),
+        *_draw_gains(result["pooled"], BITS, TASK_SETS[1], (low, high), "and by hidden bits, 8 rollouts"),
+        *_draw_theory(result["settings"], TASK_SETS[2]),
         *_draw_legend(),
     ]
     return (
@@ -55,10 +55,10 @@ def _find_range(pooled: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _draw_gains(
-    pooled: Mapping[str, Any], parts: Sequence[str], panel: tuple[int, int], ends: tuple[float, float], title: str
+    pooled: Mapping[str, Any], parts: Sequence[str], task_set: tuple[int, int], ends: tuple[float, float], title: str
 ) -> Iterator[str]:
     """Gain in cosine over depth 0 with 95 % intervals, a line for each depth and kind of policy."""
-    left, right = panel
+    left, right = task_set
     low, high = ends
 
     def height(gain: float) -> float:
@@ -86,9 +86,9 @@ def _draw_gains(
             )
 
 
-def _draw_theory(settings: Sequence[Mapping[str, Any]], panel: tuple[int, int]) -> Iterator[str]:
+def _draw_theory(settings: Sequence[Mapping[str, Any]], task_set: tuple[int, int]) -> Iterator[str]:
     """The mean squared error of single levels: foreseen to the right, measured upwards."""
-    left, right = panel
+    left, right = task_set
     dots = [
         (name, level["error"], setting["credit"][name]["error"])
         for setting in settings

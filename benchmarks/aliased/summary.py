@@ -70,9 +70,9 @@ def list_slices() -> dict[str, dict[str, Any]]:
     for window in (0, 2):
         policy = {"window": window}
         for size in (4, 8, 16, 64):
-            common = {**policy, "attempts": size, "passages": 1, "one_reply": False}
-            slices[f"window {window}, {size} attempts"] = common
-        usual = {**policy, "attempts": 8}
+            common = {**policy, "rollouts": size, "passages": 1, "one_reply": False}
+            slices[f"window {window}, {size} rollouts"] = common
+        usual = {**policy, "rollouts": 8}
         for bits in (0, 1, 2, 3):
             slices[f"window {window}, {bits} hidden bits"] = {**usual, "hidden_bits": bits}
         for passages in (0, 1, 3):

@@ -9,7 +9,7 @@ the label C_k: the text of now and k before. With V and Q the true values, b = E
 
 For large groups the bias is V - b, whose square has the mean E[Var(V | C_k)]: by the law of total variance it cannot
 grow with k, since C_{k+1} determines C_k. Approximations: the others are independent draws of the label's steps, and
-their number is Poisson with the mean that attempts - 1 others leave there.
+their number is Poisson with the mean that rollouts - 1 others leave there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_COMPANY = 200
 
 @dataclass(frozen=True, kw_only=True)
 class LevelTheory:
-    """Sums over the steps of an attempt, by their probability; divided by `power` they are shares."""
+    """Sums over the steps of a rollout, by their probability; divided by `power` they are shares."""
 
     bias: float
     """Of the squared bias."""
@@ -44,7 +44,7 @@ class LevelTheory:
 
 
 def foresee_level(
-    world: EnumeratedWorld, policy: TabularPolicy, *, depth: int | None, attempts: int, gamma: float
+    world: EnumeratedWorld, policy: TabularPolicy, *, depth: int | None, rollouts: int, gamma: float
 ) -> LevelTheory:
     """Error of the credit that compares steps by their text and `depth` texts before it; None = by the whole state.
 
@@ -52,7 +52,7 @@ def foresee_level(
         world: a world whose views show nothing of the past.
         policy: who plays.
         depth: past texts of the label.
-        attempts: attempts of a group.
+        rollouts: rollouts of a group.
         gamma: the discount.
     """
     window = max(depth or 0, policy.window)
@@ -69,7 +69,7 @@ def foresee_level(
     level = mean[label][None, :, None]
     inverse, inverse_square = (
         np.where(_is_short(wide, depth), 1.0, part[label])[None, :, None]
-        for part in _expect_inverses(visits * (attempts - 1))
+        for part in _expect_inverses(visits * (rollouts - 1))
     )
     beyond, distance = values.value[:-1, :, None] - level, values.action_value - level
     bias = (beyond - distance * inverse) ** 2
@@ -81,7 +81,7 @@ def foresee_level(
         hidden=float((chance * beyond**2).sum()),
         own_noise=float((chance * own).sum()),
         power=float((chance * values.advantage**2).sum()),
-        company=float((visits[label] * (attempts - 1) * values.visits).sum() / values.visits.sum()),
+        company=float((visits[label] * (rollouts - 1) * values.visits).sum() / values.visits.sum()),
     )
 
 

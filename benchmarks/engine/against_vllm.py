@@ -92,10 +92,10 @@ def measure_shape(
 def list_loads(vocabulary: int, batches: int, device: str) -> dict[str, Time]:
     """The loads by name; on a CPU a few rows show that the script runs."""
     on_gpu = device == "cuda"
-    attempts = loads.ATTEMPTS if on_gpu else loads.GROUP
+    rollouts = loads.ROLLOUTS if on_gpu else loads.GROUP
 
     def time_agents(generate: loads.Generate, number: int) -> float:
-        return loads.time_agents(generate, vocabulary, number=number, attempts=attempts)
+        return loads.time_agents(generate, vocabulary, number=number, rollouts=rollouts)
 
     def time_batch(rows: int, mean: int, generate: loads.Generate, number: int) -> float:
         return loads.time_batch(generate, vocabulary, number=number, rows=rows if on_gpu else 8, mean=mean)
@@ -119,7 +119,7 @@ def measure_case(case: str, time_load: Time, engines: dict[str, Any], repeats: i
         median = statistics.median(seconds)
         results[name] = {"first_seconds": first[name], "seconds": seconds, "median_seconds": median}
         if case == AGENT:
-            num = loads.TURNS * (loads.ATTEMPTS if torch.cuda.is_available() else loads.GROUP)
+            num = loads.TURNS * (loads.ROLLOUTS if torch.cuda.is_available() else loads.GROUP)
             results[name]["responses_per_second"] = num / median
     for theirs in results.values():
         theirs["ours_is_faster"] = {
@@ -154,7 +154,7 @@ def describe_conditions(chosen: Namespace) -> dict[str, Any]:
         "sides": list(chosen.sides),
         "precision": "bfloat16",
         "agent": {
-            "attempts": loads.ATTEMPTS,
+            "rollouts": loads.ROLLOUTS,
             "group": loads.GROUP,
             "turns": loads.TURNS,
             "opening": loads.OPENING,

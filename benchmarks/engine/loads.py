@@ -1,4 +1,4 @@
-"""What the engines are asked: batches of prompts, and attempts of agents that go on turn after turn."""
+"""What the engines are asked: batches of prompts, and rollouts of agents that go on turn after turn."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 
 from groupwise.engines.engine import Generation, Request
 
-ATTEMPTS, GROUP = 128, 8
-"""Attempts of the agent load, and how many of them share an opening."""
+ROLLOUTS, GROUP = 128, 8
+"""Rollouts of the agent load, and how many of them share an opening."""
 TURNS, OPENING, SAMPLED, NEW = 10, 300, 20, 40
-"""Turns of an attempt, tokens of its opening, tokens sampled a turn, and tokens that the environment adds after it."""
+"""Turns of a rollout, tokens of its opening, tokens sampled a turn, and tokens that the environment adds after it."""
 BATCH_TOKENS = 64
 """Tokens sampled for a prompt of a batch."""
 Generate = Callable[[Sequence[Request]], list[Generation]]
@@ -30,17 +30,17 @@ def time_agents(
     vocabulary: int,
     *,
     number: int,
-    attempts: int = ATTEMPTS,
+    rollouts: int = ROLLOUTS,
     on_turn: Callable[[int], None] | None = None,
 ) -> float:
-    """Seconds that the attempts take from first to last turn; every `number` has openings of its own.
+    """Seconds that the rollouts take from first to last turn; every `number` has openings of its own.
 
     Sessions go on: a prompt is the one before it, what was sampled for it, and what the environment said.
     """
     draw = np.random.default_rng(number)
-    openings = [draw_ids(draw, OPENING, vocabulary) for _ in range(attempts // GROUP)]
-    said = [[draw_ids(draw, NEW, vocabulary) for _ in range(attempts)] for _ in range(TURNS)]
-    prompts = [openings[attempt // GROUP] for attempt in range(attempts)]
+    openings = [draw_ids(draw, OPENING, vocabulary) for _ in range(rollouts // GROUP)]
+    said = [[draw_ids(draw, NEW, vocabulary) for _ in range(rollouts)] for _ in range(TURNS)]
+    prompts = [openings[rollout // GROUP] for rollout in range(rollouts)]
     synchronise()
     began = time.perf_counter()
     for turn in range(TURNS):
@@ -49,11 +49,11 @@ def time_agents(
         requests = [
             Request(
                 prompt_ids=prompt,
-                seed=(number * TURNS + turn) * attempts + attempt,
+                seed=(number * TURNS + turn) * rollouts + rollout,
                 max_tokens=SAMPLED,
-                session=f"attempt {number} {attempt}",
+                session=f"rollout {number} {rollout}",
             )
-            for attempt, prompt in enumerate(prompts)
+            for rollout, prompt in enumerate(prompts)
         ]
         answers = generate(requests)
         assert {len(answer.logp) for answer in answers} == {SAMPLED}

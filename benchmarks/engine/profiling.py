@@ -21,14 +21,14 @@ from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.engines.static_cache.prefill import FlatPrefill, Prefill
 
 RECORDED = range(4, 7)
-"""Turns that the profiler records; an attempt has 540 to 700 tokens in them."""
+"""Turns that the profiler records; a rollout has 540 to 700 tokens in them."""
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("decode attention", ("_attend_part", "_combine")),
     ("prefill attention", ("_attend_rows", "flash", "fmha", "attention", "cudnn_generated")),
     ("norms, rotary and feed-forward of our own", ("_add_and_norm", "_rotate_and_store", "_gate")),
     ("sampling", ("_sample", "softmax", "argmax", "cumsum", "scan", "searchsorted", "entr", "reduce_kernel<512")),
     ("matrix products", ("gemm", "cutlass", "cublas", "nvjet", "splitk", "sm90_xmma", "gemv")),
-    ("copies and indexing", ("memcpy", "memset", "copy", "index", "scatter", "gather", "cat", "fill")),
+    ("copies and indexing", ("memcpy", "memset", "copy", "step", "scatter", "gather", "cat", "fill")),
     ("compiled parts", ("triton_",)),
     ("elementwise and reductions", ("elementwise", "reduce", "vectorized", "triton")),
 )
@@ -51,12 +51,12 @@ def profile_agents(shape: str, side: str, *, device: str) -> dict[str, Any]:
     began = time.perf_counter()
     engine = sides.open_side(side, model)
     opened = time.perf_counter() - began
-    attempts = loads.ATTEMPTS if device == "cuda" else loads.GROUP
+    rollouts = loads.ROLLOUTS if device == "cuda" else loads.GROUP
     vocabulary = int(model.config.vocab_size)
     del model
 
     def play(number: int, on_turn: Callable[[int], None] | None = None) -> float:
-        return loads.time_agents(engine.generate, vocabulary, number=number, attempts=attempts, on_turn=on_turn)
+        return loads.time_agents(engine.generate, vocabulary, number=number, rollouts=rollouts, on_turn=on_turn)
 
     first = play(0)
     seconds = [play(number) for number in (1, 2, 3)]
@@ -64,7 +64,7 @@ def profile_agents(shape: str, side: str, *, device: str) -> dict[str, Any]:
         "open_seconds": opened,
         "first_seconds": first,
         "seconds": seconds,
-        "responses_per_second": attempts * loads.TURNS / sorted(seconds)[1],
+        "responses_per_second": rollouts * loads.TURNS / sorted(seconds)[1],
         "captures": getattr(engine, "num_captures", 0),
     }
     print(f"{shape}, {side}: opened in {opened:.1f} s, first {first:.2f} s, then {seconds}", flush=True)

@@ -54,7 +54,7 @@ class Answers(Section):
         self.subjects: list[tuple[str, dict[str, Any], Say]] = [
             *(
                 (f"reasoning_gym {name}", {"kind": "reasoning_gym", "family": name, **SMALL}, say_answer)
-                for name in families()
+                for name in categories()
             ),
             ("math", {"kind": "math", "path": str(self._problems()), "verifier_seconds": 1.0}, say_in_every_way),
         ]
@@ -76,7 +76,7 @@ class Answers(Section):
         ending = Ending(case=case, what=name, num=0)
         try:
             part: Any = Slot("env").fill(config)
-            task = part.panel("train")[0]
+            task = part.task_set("train")[0]
             part.open(task)
         except ConfigError as error:
             ending.ended = "not installed" if "that is not installed" in str(error) else "refused by name"
@@ -96,7 +96,7 @@ class Answers(Section):
         return path
 
 
-def families() -> list[str]:
+def categories() -> list[str]:
     """Families of reasoning-gym; none where it is not installed. One of them needs others to be named."""
     try:
         from reasoning_gym.factory import DATASETS
@@ -112,7 +112,7 @@ class Subject:
         self.part, self.task, self.say = part, task, say
 
     def score(self, action: str) -> float | str:
-        """What an action earns; a text where it was a fault of its attempt."""
+        """What an action earns; a text where it was a fault of its rollout."""
         earned = call_guarded(lambda: float(self.part.open(self.task).act(action).reward))
         return earned.message if isinstance(earned, Fault) else earned
 

@@ -17,7 +17,7 @@ INTOLERABLE = {
     "crashes": "the process died of a signal or of its memory",
     "lost_updates": "updates, evaluations or weights of a resumed run that are missing or not those of the whole one",
     "executed_answers": "an answer ran code, reached out, or changed what later answers score",
-    "silent_successes": "status 0, or an attempt that counts, though it could not have gone well",
+    "silent_successes": "status 0, or a rollout that counts, though it could not have gone well",
     "unexplained_endings": "a status that says nothing, or a status 2 without exactly one sentence",
     "sent_controls": "control or bidi characters went to the terminal as they were",
     "leftover_processes": "a process that outlived the one that started it",

@@ -1,4 +1,4 @@
-"""Runs in environments that do something wrong: it costs attempts and is recorded, or stops the run with a sentence."""
+"""Runs in environments that do something wrong: it costs rollouts and is recorded, or stops the run with a sentence."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from groupwise.store.journal import Journal
 from groupwise.store.run_folder import RunPaths
 from tests.end_to_end.killing import import_all
 
-PLACES = ("open", "observe", "act", "expert", "panel")
+PLACES = ("open", "observe", "act", "expert", "task_set")
 RUN = """
 seed = {seed}
 threads = 1
 
 [algorithm]
-recipe = "gigpo"
+method = "gigpo"
 
 [env]
 kind = "benchmarks.faults.troubled:Troubled"
@@ -43,7 +43,7 @@ heads = 2
 max_tokens = 1
 workers = {workers}
 env_timeout = {timeout}
-plan = {{ kind = "flat", attempts = 6 }}
+plan = {{ kind = "flat", rollouts = 6 }}
 
 [training]
 updates = 2
@@ -86,7 +86,7 @@ class Trouble:
 
     @property
     def must_be_recorded(self) -> bool:
-        """Whether an attempt in which it happens cannot count as one that was played."""
+        """Whether a rollout in which it happens cannot count as one that was played."""
         if self.place in ("open", "observe", "act"):
             return self.deed in BREAKS or self.deed in ENDS or self.deed in VALUES
         if self.place in TRUTHS:
@@ -108,8 +108,8 @@ def all_troubles(draws: Random) -> list[Trouble]:
         )
         if (workers or deed in BREAKS)
         and (place != "expert" or phase == "warm start")
-        # Panels are asked for here, before there is a worker, as a run file's other parts are.
-        and (place != "panel" or deed in BREAKS)
+        # Task sets are asked for here, before there is a worker, as a run file's other parts are.
+        and (place != "task_set" or deed in BREAKS)
     ]
     wrong = [
         Trouble(place=place, deed=deed, always=always, phase=phase, workers=workers)
@@ -186,6 +186,6 @@ def judge_success(ending: Ending, trouble: Trouble, folder: Path) -> None:
         return
     if made != [1, 2]:
         ending.fail("silent_successes", f"status 0 with the updates {made}")
-    # In a warm start it costs the expert's attempts, which no journal holds.
+    # In a warm start it costs the expert's rollouts, which no journal holds.
     if happened and trouble.must_be_recorded and trouble.phase == "rollout" and not faults:
         ending.fail("silent_successes", f"it happened {happened} times, and no fault is recorded")

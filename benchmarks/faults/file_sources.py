@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.faults.endings import ROOT
 from groupwise.envs import Gridworld, Identity
-from groupwise.envs.kit.panel import PanelFile
+from groupwise.envs.kit.task_set import TaskSetFile
 from groupwise.store import write_rollouts
 from tests.faults.mutations import mutate_bytes, mutate_json_lines
 
@@ -56,8 +56,8 @@ def make_sources(folder: Path) -> list[Source]:
     for path in sorted(DUMPS.glob("*.jsonl")):
         sources += [Source(name=path.name, content=path.read_bytes(), spoil=_spoil_lines)] * 2
     for number, part in enumerate((Identity(), Gridworld(size=3))):
-        path = folder / f"panel_{number}.json"
-        PanelFile.of(part).write(path)
+        path = folder / f"task_set_{number}.json"
+        TaskSetFile.of(part).write(path)
         sources.append(Source(name=path.name, content=path.read_bytes(), spoil=_spoil_lines))
     return sources
 

@@ -103,13 +103,13 @@ class Files(Section):
 def _read_file(ending: Ending, source: Source, draws: Random) -> None:
     name = source.name
     Path(name).write_bytes(source.spoil(source.content, draws))
-    if name.startswith("panel"):
-        commands: list[tuple[str, ...]] = [("panel", name), ("panel", "identity", "--check", name)]
+    if name.startswith("task_set"):
+        commands: list[tuple[str, ...]] = [("task_set", name), ("task_set", "identity", "--check", name)]
     else:
         commands = [
-            ("audit", name, *draws.choice(((), ("--json",), ("--recipe", "gigpo")))),
+            ("audit", name, *draws.choice(((), ("--json",), ("--method", "gigpo")))),
             ("check", "rollouts", name, *draws.choice(((), ("--json",)))),
-            ("explain", name, "--attempt", draws.choice(("0", "7", "1")), "--step", draws.choice(("0", "1"))),
+            ("explain", name, "--rollout", draws.choice(("0", "7", "1")), "--step", draws.choice(("0", "1"))),
         ]
     ending.ended = _judge_all(ending, commands, sure_to_fail=source.sure_to_fail)
 

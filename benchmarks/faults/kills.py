@@ -16,7 +16,7 @@ from tests.end_to_end.killing import Stage, choose_stages, finish, import_all, k
 
 WORKERS = (0, 2)
 KILLS_A_LIFE = 10
-KINDS = [(recipe, workers) for recipe in RUNS for workers in WORKERS]
+KINDS = [(method, workers) for method in RUNS for workers in WORKERS]
 
 
 class Kills(Section):
@@ -28,14 +28,14 @@ class Kills(Section):
 
     def prepare(self) -> dict[str, Any]:
         self.lasted: dict[tuple[str, int], dict[Stage, float]] = {}
-        for recipe, workers in KINDS[: len(self.numbers())]:
-            folder = self._folder(recipe, workers)
+        for method, workers in KINDS[: len(self.numbers())]:
+            folder = self._folder(method, workers)
             folder.mkdir(parents=True)
-            (folder / "run.toml").write_text(with_workers(RUNS[recipe], workers), encoding="utf-8")
+            (folder / "run.toml").write_text(with_workers(RUNS[method], workers), encoding="utf-8")
             import_all(folder / "run.toml")
-            self.lasted[recipe, workers] = finish(folder / "run.toml", folder / "whole")
+            self.lasted[method, workers] = finish(folder / "run.toml", folder / "whole")
         return {
-            "recipes": list(RUNS),
+            "methods": list(RUNS),
             "workers": list(WORKERS),
             "updates": UPDATES,
             "kills_a_life": self._kills_a_life(),
@@ -45,8 +45,8 @@ class Kills(Section):
         return range(-(-self.count // KILLS_A_LIFE))
 
     def describe(self, case: int) -> str:
-        recipe, workers = KINDS[case % len(KINDS)]
-        return f"{recipe} with {workers} workers, killed {self._kills_a_life()} times"
+        method, workers = KINDS[case % len(KINDS)]
+        return f"{method} with {workers} workers, killed {self._kills_a_life()} times"
 
     def play(self, case: int) -> Ending:
         ending, kind = Ending(case=case, what=self.describe(case), num=0), KINDS[case % len(KINDS)]
@@ -73,5 +73,5 @@ class Kills(Section):
     def _kills_a_life(self) -> int:
         return min(self.count, KILLS_A_LIFE)
 
-    def _folder(self, recipe: str, workers: int) -> Path:
-        return self.folder / f"{recipe}-{workers}"
+    def _folder(self, method: str, workers: int) -> Path:
+        return self.folder / f"{method}-{workers}"

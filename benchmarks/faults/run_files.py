@@ -133,7 +133,7 @@ def _change(content: dict[str, Any], draws: Random) -> str:
         del holder[path[-1]]
         return f"{name} taken away"
     if way < 0.3:
-        holder[draws.choice(("kind", "x", "", "a.b", f"{path[-1]}s", "recipe"))] = draws.choice(ODD_VALUES)
+        holder[draws.choice(("kind", "x", "", "a.b", f"{path[-1]}s", "method"))] = draws.choice(ODD_VALUES)
         return f"something put beside {name}"
     holder[path[-1]] = draws.choice(KINDS) if way < 0.45 else draws.choice(ODD_VALUES)
     return f"{name} = {str(holder[path[-1]])[:40]!r}"

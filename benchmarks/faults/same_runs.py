@@ -1,4 +1,4 @@
-"""Whether two folders hold the same run to the bit: weights, updates, attempts, credit, evaluations; not the clock."""
+"""Whether two folders hold the same run to the bit: weights, updates, rollouts, credit, evaluations; not the clock."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def find_lost_updates(whole: Path, other: Path, *, since: int = 0) -> list[str]:
         lost += [f"update {n}: other metrics" for n in later if _metrics(present, n) != _metrics(sound, n)]
         for number in later:
             if list(present.trajectories(number)) != list(sound.trajectories(number)):
-                lost.append(f"update {number}: other attempts or credit")
-            if present.past_attempts.list_recalled(number) != sound.past_attempts.list_recalled(number):
-                lost.append(f"update {number}: other attempts recalled")
+                lost.append(f"update {number}: other rollouts or credit")
+            if present.past_rollouts.list_replayed(number) != sound.past_rollouts.list_replayed(number):
+                lost.append(f"update {number}: other rollouts replayed")
         if _evaluations(present, since) != _evaluations(sound, since):
             lost.append("evaluations: not the same")
     return lost
 
 
 def different_weights(whole: Path, other: Path) -> list[str]:
-    """How the last checkpoints of two runs differ in weights or optimiser."""
+    """How the last checkpoints of two runs differ in weights or optimizer."""
     one, two = (_last_checkpoint(RunPaths(folder).checkpoints) for folder in (whole, other))
     if one.name != two.name:
         return [f"checkpoint {two.name} instead of {one.name}"]
-    names = ("model.safetensors", "optimiser.safetensors")
+    names = ("model.safetensors", "optimizer.safetensors")
     return [name for name in names if _digest(one / name) != _digest(two / name)]
 
 

@@ -1,4 +1,4 @@
-"""Runs of a second or two, each of another recipe, that the campaign kills, starves of disk and damages."""
+"""Runs of a second or two, each of another method, that the campaign kills, starves of disk and damages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ seed = 3
 threads = 1
 
 [algorithm]
-recipe = "hgpo"
+method = "hgpo"
 
 [env]
 kind = "gridworld"
@@ -24,7 +24,7 @@ layers = 1
 [rollout]
 max_tokens = 2
 memory = {{ kind = "anchored_window", low = 1, high = 3 }}
-plan = {{ kind = "top_up", attempts = 8, rounds = 2 }}
+plan = {{ kind = "top_up", rollouts = 8, rounds = 2 }}
 
 [training]
 updates = {UPDATES}
@@ -45,17 +45,17 @@ epochs = 2
 learning_rate = 1e-2
 """
 R3 = (
-    HGPO.replace('recipe = "hgpo"', 'recipe = "r3_hgpo"\ntau = 0.9\nwith_ranking = true')
-    .replace('kind = "top_up", attempts = 8, rounds = 2', 'kind = "flat", attempts = 4')
+    HGPO.replace('method = "hgpo"', 'method = "r3_hgpo"\ntau = 0.9\nwith_ranking = true')
+    .replace('kind = "top_up", rollouts = 8, rounds = 2', 'kind = "flat", rollouts = 4')
     .replace("[training.learner]", 'curriculum = { kind = "shuffled", first = 6 }\n\n[training.learner]')
 )
-"""Tasks that come round at once, few attempts: it recalls, reflects and ranks."""
+"""Tasks that come round at once, few rollouts: it replays, reflects and ranks."""
 DAPO = f"""
 seed = 4
 threads = 1
 
 [algorithm]
-recipe = "dapo"
+method = "dapo"
 
 [env]
 kind = "reasoning_gym"
@@ -74,7 +74,7 @@ layers = 1
 
 [rollout]
 max_tokens = 3
-plan = {{ kind = "top_up", attempts = 8, rounds = 2 }}
+plan = {{ kind = "top_up", rollouts = 8, rounds = 2 }}
 
 [training]
 updates = {UPDATES}
@@ -89,13 +89,13 @@ every = 3
 tasks = 16
 epochs = 2
 """
-"""One answer an attempt, each judged in a verifier's process."""
+"""One answer a rollout, each judged in a verifier's process."""
 REMEMBERING = (
-    HGPO.replace('plan = { kind = "top_up", attempts = 8, rounds = 2 }', 'plan = { kind = "flat", attempts = 4 }')
+    HGPO.replace('plan = { kind = "top_up", rollouts = 8, rounds = 2 }', 'plan = { kind = "flat", rollouts = 4 }')
     .replace("[training.learner]", 'curriculum = { kind = "shuffled", first = 6 }\n\n[training.learner]')
     .replace(
-        'recipe = "hgpo"',
-        """recipe = "r2vpo"
+        'method = "hgpo"',
+        """method = "r2vpo"
 
 [algorithm.advantage]
 kind = "relative"

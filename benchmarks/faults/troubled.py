@@ -129,7 +129,7 @@ class Troubled(Part, slot="env"):
     """Repeat two words, in a world that does something wrong."""
 
     place: str
-    """Where: panel, open, observe, act, expert, or a field of what is shown or of what came."""
+    """Where: task set, open, observe, act, expert, or a field of what is shown or of what came."""
     deed: str
     """What: a key of the tables above."""
     always: bool
@@ -138,9 +138,9 @@ class Troubled(Part, slot="env"):
     """A file that grows by a byte each time; empty = none."""
     max_steps: int = 4
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        sound = self._sound().panel(split)
-        if self.place != "panel":
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        sound = self._sound().task_set(split)
+        if self.place != "task_set":
             return sound
         self.leave_trace()
         value = do(self.deed, sound)
@@ -187,7 +187,7 @@ def do(deed: str, sound: Any) -> Any:
 
 
 class TroubledEnvironment:
-    """An attempt that goes wrong where its part says."""
+    """A rollout that goes wrong where its part says."""
 
     def __init__(self, part: Troubled, sound: Any) -> None:
         self._part, self._sound = part, sound

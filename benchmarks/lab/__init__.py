@@ -1,1 +1,1 @@
-"""Which credit is near the truth, and when: recipes held against true advantages over many circumstances."""
+"""Which credit is near the truth, and when: methods held against true advantages over many circumstances."""

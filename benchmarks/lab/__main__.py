@@ -1,15 +1,15 @@
-"""Hold the credit of every recipe against true advantages, in many circumstances.
+"""Hold the credit of every method against true advantages, in many circumstances.
 
     python -m benchmarks.lab [--updates 100] [--processes 8] [--write benchmarks/results/lab.json]
 
-First every recipe of the catalogue in three circumstances; then, with one dial turned at a time, those whose credit was
+First every method of the catalogue in three circumstances; then, with one dial turned at a time, those whose credit was
 found there to differ between steps or tokens, beside GRPO and RLOO. The same options give the same numbers, however
 many processes share the work.
 
-    python -m benchmarks.lab --recipes rloo pav --only none [--write lab_of_two.json]
+    python -m benchmarks.lab --methods rloo pav --only none [--write lab_of_two.json]
 
-With `--recipes` these are measured in the circumstances of the dials that `--only` names ("none" = as they are), and
-the file is added to; what the same recipes gave there before is replaced. Each study names the command that made it.
+With `--methods` these are measured in the circumstances of the dials that `--only` names ("none" = as they are), and
+the file is added to; what the same methods gave there before is replaced. Each study names the command that made it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", nargs="*", help="dials that are turned; all otherwise")
     parser.add_argument("--world", help="the lake or the corridor; both otherwise")
-    parser.add_argument("--recipes", nargs="*", help="measure these alone")
+    parser.add_argument("--methods", nargs="*", help="measure these alone")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
     began = time.monotonic()
@@ -47,7 +47,7 @@ def main() -> None:
     )
     chosen = [
         place
-        for place in ([*tables, *sweeps] if options.recipes else sweeps)
+        for place in ([*tables, *sweeps] if options.methods else sweeps)
         if (options.only is None or place.dial in options.only) and options.world in (None, place.world)
     ]
     command = shlex.join(["python", "-m", "benchmarks.lab", *sys.argv[1:]])
@@ -56,7 +56,7 @@ def main() -> None:
         "machine": f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
         "processes": options.processes,
         "tables": [],
-        "sweeps": _read_studies(options.write) if options.recipes else [],
+        "sweeps": _read_studies(options.write) if options.methods else [],
     }
 
     def keep(studies: list[dict[str, Any]], study: dict[str, Any]) -> None:
@@ -64,11 +64,11 @@ def main() -> None:
         add_study(studies, {"command": command, **study})
         write_result({**result, "seconds": round(time.monotonic() - began)}, options.write)
 
-    if not options.recipes:
+    if not options.methods:
         for study in study_all(tables, None, processes=options.processes):
             keep(result["tables"], study)
         result["finer"] = find_finer(result["tables"])
-    for study in study_all(chosen, options.recipes or result["finer"], processes=options.processes):
+    for study in study_all(chosen, options.methods or result["finer"], processes=options.processes):
         keep(result["sweeps"], study)
 
 

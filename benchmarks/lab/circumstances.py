@@ -1,4 +1,4 @@
-"""The circumstances in which credit is studied: two families of small worlds, and one dial turned at a time."""
+"""The circumstances in which credit is studied: two categories of small worlds, and one dial turned at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ compared by the text, as the papers do."""
 WORLDS = {"lake": LAKE, "corridor": CORRIDOR}
 
 COMPARED = ("grpo", "rloo")
-"""Recipes with one number an attempt that stand beside those with one a step."""
+"""Methods with one number a rollout that stand beside those with one a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +33,17 @@ class Circumstance:
     """One point of a sweep: a world with one dial turned."""
 
     dial: str
-    """What is turned; "none" = the world as it is, with every recipe of the catalogue."""
+    """What is turned; "none" = the world as it is, with every method of the catalogue."""
     world: str
     setting: str
     """Where the dial stands."""
     condition: ListedCondition
     variants: Mapping[str, Algorithm] = field(default_factory=dict)
-    """Algorithms beside the recipes, by what tables call them."""
+    """Algorithms beside the methods, by what tables call them."""
 
 
 def list_tables() -> list[Circumstance]:
-    """The circumstances in which every recipe of the catalogue is measured."""
+    """The circumstances in which every method of the catalogue is measured."""
     by_situation = replace(CORRIDOR, key="situation")
     return [
         Circumstance(dial="none", world="lake", setting="as it is", condition=LAKE),
@@ -59,8 +59,8 @@ def list_sweeps() -> list[Circumstance]:
 
 def _turn_common_dials() -> Iterator[Circumstance]:
     for world, condition in WORLDS.items():
-        for attempts in (2, 4, 8, 16, 32):
-            yield _turn("group size", world, str(attempts), replace(condition, attempts=attempts))
+        for rollouts in (2, 4, 8, 16, 32):
+            yield _turn("group size", world, str(rollouts), replace(condition, rollouts=rollouts))
         for skill in (0.0, 1.0, 2.0, 3.0, 5.0):
             yield _turn("skill", world, f"{skill:g}", replace(condition, skill=skill))
         yield _turn("discount of the truth", world, "0.95", replace(condition, gamma=0.95))

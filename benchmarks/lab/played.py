@@ -24,7 +24,7 @@ from typing import Any, get_args
 import numpy as np
 
 from benchmarks.alfworld.games import unpack_games
-from benchmarks.alfworld.settings import TWO_CORES, Arm, Key, run_settings
+from benchmarks.alfworld.settings import TWO_CORES, Key, Variant, run_settings
 from benchmarks.alfworld.start import SCRATCH_START, start_checkpoint
 from benchmarks.result_file import describe_command, write_result
 from groupwise.lab.played_recording import PlayedCondition
@@ -43,10 +43,10 @@ SETTINGS = (
     "training.updates=1",
     "training.checkpoint_every=1",
     "evaluation.tasks=20",
-    "evaluation.attempts=1",
+    "evaluation.rollouts=1",
 )
 """Of the example: its imitation, and one update, so that there is a checkpoint."""
-RECIPES = (
+METHODS = (
     *("grpo", "rloo", "gigpo", "hgpo", "salt", "gagpo", "hgae", "shrunk_hgae", "mars", "step_grpo"),
     *("after_webstar", "gtpo", "dcpo", "d3s"),
 )
@@ -68,9 +68,9 @@ def open_household() -> Iterator[Run]:
 @contextmanager
 def open_alfworld(games: Path, key: Key) -> Iterator[Run]:
     """The start of the measurement on ALFWorld, with its prompts, steps and training games."""
-    arm = Arm(TWO_CORES, key=key)
+    variant = Variant(TWO_CORES, key=key)
     model = str(start_checkpoint(SCRATCH_START))
-    content = run_settings(model, str(unpack_games(games)), arm, method="grpo", on_gpu=False)
+    content = run_settings(model, str(unpack_games(games)), variant, method="grpo", on_gpu=False)
     with (
         TemporaryDirectory() as scratch,
         open_run(decode_run({**content, "device": "cpu", "threads": 1}), Path(scratch) / "run") as run,
@@ -79,7 +79,7 @@ def open_alfworld(games: Path, key: Key) -> Iterator[Run]:
 
 
 def study_run(run: Run, condition: PlayedCondition, names: Sequence[str]) -> dict[str, Any]:
-    """Play a run's policy, continue its steps, and hold recipes' credit against what that tells."""
+    """Play a run's policy, continue its steps, and hold methods' credit against what that tells."""
     recording, tools = record_run(run, condition)
     print("recorded and continued", flush=True)
     return study_recording(recording, list_algorithms(names), tools=tools, tell=lambda name: print(name, flush=True))
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     began = time.monotonic()
     opened = open_household() if options.world == "household" else open_alfworld(options.games, options.key)
     with opened as run:
-        study = study_run(run, PlayedCondition(**counts), options.recipes)
+        study = study_run(run, PlayedCondition(**counts), options.methods)
     given = sys.argv[1:] if arguments is None else arguments
     study = {
         "command": describe_command("benchmarks.lab.played", given),
@@ -123,7 +123,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("world", choices=("household", "alfworld"))
     parser.add_argument("--games", type=Path, help="ALFWorld's games, a folder or an archive")
     parser.add_argument("--key", choices=get_args(Key), default="observation", help="of ALFWorld")
-    parser.add_argument("--recipes", nargs="+", default=list(RECIPES))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--updates", type=int, default=40, help="how often the groups are drawn")
     parser.add_argument("--tasks", type=int, default=4)
     parser.add_argument("--situations", type=int, default=40)

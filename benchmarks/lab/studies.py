@@ -26,25 +26,25 @@ def study_circumstance(circumstance: Circumstance, names: Sequence[str] | None) 
         "env": condition.env.config(),  # type: ignore[attr-defined]
         "condition": {
             name: getattr(condition, name)
-            for name in ("tasks", "attempts", "updates", "skill", "roughness", "sees", "key", "gamma", "seed")
+            for name in ("tasks", "rollouts", "updates", "skill", "roughness", "sees", "key", "gamma", "seed")
         },
         **study_recording(recording, algorithms, tools=tools, seed=condition.seed),
     }
 
 
 def find_finer(tables: Sequence[dict[str, Any]]) -> list[str]:
-    """The recipes whose credit differs between steps or tokens in any of the tables and is not another's, by name."""
+    """The methods whose credit differs between steps or tokens in any of the tables and is not another's, by name."""
     finer = [
         name
         for table in tables
-        for name, line in table["recipes"].items()
+        for name, line in table["methods"].items()
         if line.get("level") in ("step", "token") and "error" in line
     ]
     return list(dict.fromkeys([*COMPARED, *finer]))
 
 
 def add_study(studies: list[dict[str, Any]], study: dict[str, Any]) -> None:
-    """Add a study to others; one of the same circumstance and recipes is replaced where it stands."""
+    """Add a study to others; one of the same circumstance and methods is replaced where it stands."""
     for number, other in enumerate(studies):
         if _name_study(other) == _name_study(study):
             studies[number] = study
@@ -53,7 +53,7 @@ def add_study(studies: list[dict[str, Any]], study: dict[str, Any]) -> None:
 
 
 def _name_study(study: dict[str, Any]) -> tuple[str, str, str, frozenset[str]]:
-    return study["dial"], study["world"], study["setting"], frozenset(study["recipes"])
+    return study["dial"], study["world"], study["setting"], frozenset(study["methods"])
 
 
 def study_all(

@@ -2,15 +2,15 @@
 
     python -m benchmarks.learning [--suite dense|sparse|llm] [--seeds 5] [--processes 2] [--write FILE]
 
-The suite `dense` compares GRPO, GiGPO and HGPO where a fair share of attempts succeeds from the start; `sparse`
+The suite `dense` compares GRPO, GiGPO and HGPO where a fair share of rollouts succeeds from the start; `sparse`
 compares R^3, taken whole and apart, with GRPO, DAPO and HGPO where hardly any does; `llm` compares R^3 with GRPO on a
 pretrained model (`--model`), at equal sampled tokens. Each environment has a run file
 below the suite's folder. For every seed the model is warm-started once; each method then goes on from these weights,
-with the same tasks, attempts and seeds of sampling, until the suite's budget of environment steps is spent: attempts
-with help in their prompt count. Success is that of the attempts without help that the updates sample (training tasks,
-temperature 1); beside it stands success on the held-out panel before and after. Over the seeds: interquartile mean with
-a 95 % bootstrap interval (Agarwal et al. 2021, arXiv:2108.13264). The *level* is the mean success of GRPO's last five
-updates; what others needed to reach it is given in environment steps and in sampled tokens.
+with the same tasks, rollouts and seeds of sampling, until the suite's budget of environment steps is spent: rollouts
+with help in their prompt count. Success is that of the rollouts without help that the updates sample (training tasks,
+temperature 1); beside it stands success on the held-out task set before and after. Over the seeds: interquartile mean
+with a 95 % bootstrap interval (Agarwal et al. 2021, arXiv:2108.13264). The *level* is the mean success of GRPO's last
+five updates; what others needed to reach it is given in environment steps and in sampled tokens.
 """
 
 from __future__ import annotations

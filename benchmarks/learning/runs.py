@@ -11,7 +11,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-METRICS = ("rollout/success", "credit/groups_with_signal", "credit/groups_rescued", "rollout/zero_spread")
+METRICS = ("rollout/success", "advantage/groups_with_signal", "advantage/groups_rescued", "rollout/zero_variance")
 
 
 def make_start(job: Mapping[str, Any]) -> float:

@@ -35,29 +35,29 @@ def environments(suite: str) -> list[Path]:
 SUITES = {
     "dense": Suite(
         methods={
-            "grpo": {"algorithm": {"recipe": "grpo"}},
-            "gigpo": {"algorithm": {"recipe": "gigpo", "invalid_penalty": 0.0}},
-            "hgpo": {"algorithm": {"recipe": "hgpo", "invalid_penalty": 0.0}},
+            "grpo": {"algorithm": {"method": "grpo"}},
+            "gigpo": {"algorithm": {"method": "gigpo", "invalid_penalty": 0.0}},
+            "hgpo": {"algorithm": {"method": "hgpo", "invalid_penalty": 0.0}},
         },
         budget={},
     ),
     "sparse": Suite(
         methods={
-            "grpo": {"algorithm": {"recipe": "grpo"}},
-            "dapo": {"algorithm": {"recipe": "dapo"}, "plan": {"kind": "top_up", "rounds": 3}},
-            "hgpo": {"algorithm": {"recipe": "hgpo", "invalid_penalty": 0.0}},
-            "r3": {"algorithm": {"recipe": "r3", "guidance": TERSE}},
-            "r3_hgpo": {"algorithm": {"recipe": "r3_hgpo", "guidance": TERSE}},
-            "r3 without replay": {"algorithm": {"recipe": "r3", "with_replay": False, "guidance": TERSE}},
-            "r3 without reflection": {"algorithm": {"recipe": "r3", "with_reflection": False}},
-            "r3 without ranking": {"algorithm": {"recipe": "r3", "with_ranking": False, "guidance": TERSE}},
+            "grpo": {"algorithm": {"method": "grpo"}},
+            "dapo": {"algorithm": {"method": "dapo"}, "plan": {"kind": "top_up", "rounds": 3}},
+            "hgpo": {"algorithm": {"method": "hgpo", "invalid_penalty": 0.0}},
+            "r3": {"algorithm": {"method": "r3", "hint": TERSE}},
+            "r3_hgpo": {"algorithm": {"method": "r3_hgpo", "hint": TERSE}},
+            "r3 without replay": {"algorithm": {"method": "r3", "with_replay": False, "hint": TERSE}},
+            "r3 without reflection": {"algorithm": {"method": "r3", "with_reflection": False}},
+            "r3 without ranking": {"algorithm": {"method": "r3", "with_ranking": False, "hint": TERSE}},
         },
         budget={"chain_sum": 20_000, "countdown": 20_000, "household": 24_000},
     ),
     "llm": Suite(
         methods={
-            "grpo": {"algorithm": {"recipe": "grpo"}},
-            "r3": {"algorithm": {"recipe": "r3"}},
+            "grpo": {"algorithm": {"method": "grpo"}},
+            "r3": {"algorithm": {"method": "r3"}},
         },
         budget={"chain_sum": 100_000, "gcd": 100_000},
         unit="tokens",

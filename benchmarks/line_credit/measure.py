@@ -1,6 +1,6 @@
 """How well does credit inside an answer tell what its lines were worth?
 
-    python -m benchmarks.line_credit.measure [--tasks 100] [--attempts 8] [--write benchmarks/results/line_credit.json]
+    python -m benchmarks.line_credit.measure [--tasks 100] [--rollouts 8] [--write benchmarks/results/line_credit.json]
 
 Answers to worked sums by a policy whose slips are known, so that the value of a line, the change in the probability of
 a right answer, is exact. A line's credit is the mean over its tokens that train, 0 where none does. Printed are
@@ -34,7 +34,7 @@ from groupwise.data.token_table import TokenTable
 from groupwise.envs import WorkedSums
 from groupwise.methods.spo_chain import SegmentValues
 from groupwise.parts.algorithm import Algorithm
-from groupwise.training.collect.measuring import add_facts
+from groupwise.training.collect.measuring import add_info
 
 RESAMPLES = 1000
 
@@ -52,7 +52,7 @@ def list_methods() -> dict[str, Algorithm]:
         "spo_chain, 5 uncertain tokens": methods.spo_chain(),
         "spo_chain, 1 uncertain token": methods.spo_chain(uncertain_tokens=1),
         "token_gae, lam 0.95": methods.rloo().model_copy(
-            update={"token_credit": TokenGae(lam=0.95), "measures": (chain,)}
+            update={"token_credit": TokenGae(lam=0.95), "scorers": (chain,)}
         ),
     }
 
@@ -72,28 +72,28 @@ class LineNumbers:
 def list_line_ends(trajectory: Trajectory) -> list[int]:
     """Tokens up to the end of each line of an answer; the last line runs to the end of the response."""
     (step,) = trajectory.steps
-    return [*step.facts["line_ends"][:-1], len(step.response_ids)]
+    return [*step.info["line_ends"][:-1], len(step.response_ids)]
 
 
 def credit_lines(algorithm: Algorithm, groups: Sequence[Sequence[Trajectory]], tools: Any) -> FloatArray:
     """The credit of each line under a method: the mean over its tokens that train, 0 where none does."""
-    for part in algorithm.measures or ():
+    for part in algorithm.scorers or ():
 
         def draw(*path: object) -> np.random.Generator:
             return np.random.default_rng(seed_of(1, *path))
 
-        groups = add_facts(part, groups, part(groups, tools, draw=draw))
+        groups = add_info(part, groups, part(groups, tools, draw=draw))
     trajectories = [trajectory for group in groups for trajectory in group]
     table = StepTable.from_trajectories(trajectories)
     tokens, credit = TokenTable.from_trajectories(table, trajectories), algorithm.credit(table)
-    values, trains = credit.by_step().values[tokens.step], np.ones(len(tokens), dtype=np.bool_)
+    values, trains = credit.by_step().values[tokens.row], np.ones(len(tokens), dtype=np.bool_)
     if algorithm.token_credit is not None:
         made = algorithm.token_credit(algorithm.estimator_table(table), credit.by_step(), tokens)
         values, trains = made.values, made.trains
-    trains = trains & algorithm.keep(table, credit)[np.argsort(table.step_of_row)][tokens.step]
+    trains = trains & algorithm.keep(table, credit)[np.argsort(table.step_of_row)][tokens.row]
     lines = []
     for row, trajectory in enumerate(trajectories):
-        place, begin = tokens.row(row), 0
+        place, begin = tokens.find_tokens(row), 0
         for end in list_line_ends(trajectory):
             line = slice(place.start + begin, place.start + end)
             lines.append(float(values[line][trains[line]].mean()) if trains[line].any() else 0.0)
@@ -138,24 +138,24 @@ def compare_methods(
     num_tokens = sum(len(trajectory.steps[0].response_ids) for trajectory in answers)
     rows = {}
     for name, algorithm in list_methods().items():
-        before = tools.cost()["measures/sampled_tokens"]
+        before = tools.cost()["scorers/sampled_tokens"]
         credit = credit_lines(algorithm, groups, tools)
         rows[name] = {
             "all_lines": correlate(credit, lines, within=False),
             "within_answers": correlate(credit, lines, within=True),
-            "sampled_for_each_token": (tools.cost()["measures/sampled_tokens"] - before) / num_tokens,
+            "sampled_for_each_token": (tools.cost()["scorers/sampled_tokens"] - before) / num_tokens,
         }
     right = sum(trajectory.scores["success"] for trajectory in answers) / len(answers)
     return {"answers": len(answers), "lines": len(lines.true), "share_right": right, "methods": rows}
 
 
-def measure(num_tasks: int, num_attempts: int) -> dict[str, Any]:
+def measure(num_tasks: int, num_rollouts: int) -> dict[str, Any]:
     """The correlation of each method's credit with the truth, under the policy whose slips are known."""
     part, policy = WorkedSums(num_terms=6), SlippingPolicy()
-    tasks = part.panel("test")[:num_tasks]
+    tasks = part.task_set("test")[:num_tasks]
     sums = ScriptedSums(part, policy, tasks)
     groups = [
-        [sums.attempt(task, n, np.random.default_rng(seed_of(0, task.id, n))) for n in range(num_attempts)]
+        [sums.rollout(task, n, np.random.default_rng(seed_of(0, task.id, n))) for n in range(num_rollouts)]
         for task in tasks
     ]
     worth = [sums.line_values(trajectory) for group in groups for trajectory in group]
@@ -176,13 +176,13 @@ def print_table(result: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=100)
-    parser.add_argument("--attempts", type=int, default=8)
+    parser.add_argument("--rollouts", type=int, default=8)
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
     result = {
-        "command": f"python -m benchmarks.line_credit.measure --tasks {options.tasks} --attempts {options.attempts}",
+        "command": f"python -m benchmarks.line_credit.measure --tasks {options.tasks} --rollouts {options.rollouts}",
         "machine": f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
-        **measure(options.tasks, options.attempts),
+        **measure(options.tasks, options.rollouts),
     }
     print_table(result)
     write_result(result, options.write)

@@ -18,14 +18,14 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.envs import WorkedSums
 from groupwise.envs.kit.words import split_words
 from groupwise.envs.small.worked_sums import write_answer
-from groupwise.rollout.measures import Continuation
+from groupwise.rollout.scorers import Continuation
 
 RESULT = re.compile(r"= (\d+)")
 ANSWER = re.compile(r"answer (\d+)")
 
 
 class ScriptedSums:
-    """Attempts at sums by a slipping policy, and `Tools` for measures of them; a task's prompt is one token."""
+    """Rollouts at sums by a slipping policy, and `Tools` for measures of them; a task's prompt is one token."""
 
     temperature = 1.0
 
@@ -38,12 +38,12 @@ class ScriptedSums:
         self.stop_ids = (0,)
         self._sampled = 0
 
-    def attempt(self, task: Task, number: int, rng: np.random.Generator) -> Trajectory:
-        """An attempt, as a run would record it."""
+    def rollout(self, task: Task, number: int, rng: np.random.Generator) -> Trajectory:
+        """A rollout, as a run would record it."""
         return self._finish(task, number, (), rng)
 
     def line_values(self, trajectory: Trajectory) -> list[float]:
-        """What each line of an attempt was worth, exactly."""
+        """What each line of a rollout was worth, exactly."""
         text = self.text(trajectory.steps[0].response_ids)
         results, total = _read_numbers(text)
         assert total is not None, "this policy always says an answer"
@@ -94,7 +94,7 @@ class ScriptedSums:
 
     def cost(self) -> dict[str, float]:
         """What measures had sampled so far, as a metric."""
-        return {"measures/sampled_tokens": float(self._sampled)}
+        return {"scorers/sampled_tokens": float(self._sampled)}
 
     def text(self, ids: Sequence[int]) -> str:
         """What ids say."""
@@ -130,12 +130,12 @@ class ScriptedSums:
             forced=min(len(forced), len(ids)),
             logp_behaviour=tuple(math.log(chances[said]) if chances else 0.0 for chances, said in walked),
             entropy=tuple(_entropy(chances) for chances, _ in walked),
-            facts=dict(outcome.facts),
+            info=dict(outcome.info),
         )
         return Trajectory(
             id=f"{task.id}/{number}",
             task=task,
-            attempt=number,
+            rollout=number,
             steps=(step,),
             scores={"success": float(bool(outcome.success)), "return": outcome.reward},
         )

@@ -4,7 +4,7 @@
     python -m benchmarks.line_credit.trained_model runs/worked_sums [--write benchmarks/results/lines_of_a_model.json]
 
 As `measure`, but the answers are those of a run's last checkpoint, and the probability of a right answer after each
-line is the share of `--continuations` attempts that go on from there, with its own error: the table's correlations are
+line is the share of `--continuations` rollouts that go on from there, with its own error: the table's correlations are
 lower than the true ones, at most by the factor that is told.
 """
 
@@ -23,29 +23,29 @@ from benchmarks.line_credit.measure import compare_methods, list_line_ends, prin
 from benchmarks.result_file import write_result
 from groupwise.credit import score_trajectory
 from groupwise.data.seeds import seed_of
-from groupwise.rollout.episodes import Attempt
-from groupwise.rollout.measures import Continuation
+from groupwise.rollout.episodes import Rollout
+from groupwise.rollout.scorers import Continuation
 from groupwise.training.checkpoints import open_run_at
 from groupwise.training.collect.measuring import RunTools
 from groupwise.training.config.run_file import load_run
 from groupwise.training.run import Run
 
 
-def measure(run: Run, *, num_tasks: int, num_attempts: int, continuations: int) -> dict[str, Any]:
+def measure(run: Run, *, num_tasks: int, num_rollouts: int, continuations: int) -> dict[str, Any]:
     """The correlation of each method's credit with values that were estimated by going on."""
-    tools, tasks = RunTools(run, 0), run.config.env.panel("test")[:num_tasks]
-    attempts = [
-        Attempt(task=task, number=number, seed=seed_of(0, task.id, number))
+    tools, tasks = RunTools(run, 0), run.config.env.task_set("test")[:num_tasks]
+    rollouts = [
+        Rollout(task=task, number=number, seed=seed_of(0, task.id, number))
         for task in tasks
-        for number in range(num_attempts)
+        for number in range(num_rollouts)
     ]
-    played = run.player.play(attempts, temperature=run.config.rollout.temperature)
+    played = run.player.play(rollouts, temperature=run.config.rollout.temperature)
     scored = [score_trajectory(trajectory, run.config.rewards) for trajectory in played]
-    groups = [scored[begin : begin + num_attempts] for begin in range(0, len(scored), num_attempts)]
+    groups = [scored[begin : begin + num_rollouts] for begin in range(0, len(scored), num_rollouts)]
     worth, errors = [], []
     for group in groups:
-        # The group's own attempts say little of the beginning: it is gone on from as the ends of lines are.
-        places = [(group[0], 0), *((attempt, end) for attempt in group for end in list_line_ends(attempt)[:-1])]
+        # The group's own rollouts say little of the beginning: it is gone on from as the ends of lines are.
+        places = [(group[0], 0), *((rollout, end) for rollout in group for end in list_line_ends(rollout)[:-1])]
         shares = iter(_estimate(tools, places, continuations))
         first = next(shares)
         for trajectory in group:
@@ -61,12 +61,12 @@ def measure(run: Run, *, num_tasks: int, num_attempts: int, continuations: int) 
 
 
 def _estimate(tools: RunTools, places: list[tuple[Any, int]], continuations: int) -> list[float]:
-    """The share of right answers among attempts that go on from the first tokens of recorded ones."""
+    """The share of right answers among rollouts that go on from the first tokens of recorded ones."""
     begun = [
         Continuation(
             task=trajectory.task,
             forced=trajectory.steps[0].response_ids[:end],
-            seed=seed_of(2, trajectory.task.id, trajectory.attempt, end, number),
+            seed=seed_of(2, trajectory.task.id, trajectory.rollout, end, number),
         )
         for trajectory, end in places
         for number in range(continuations)
@@ -79,17 +79,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="folder of a run on worked_sums")
     parser.add_argument("--tasks", type=int, default=20)
-    parser.add_argument("--attempts", type=int, default=8)
+    parser.add_argument("--rollouts", type=int, default=8)
     parser.add_argument("--continuations", type=int, default=256)
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
     with open_run_at(load_run(options.run / "config.toml"), options.run, None, read_only=True) as run:
         measured = measure(
-            run, num_tasks=options.tasks, num_attempts=options.attempts, continuations=options.continuations
+            run, num_tasks=options.tasks, num_rollouts=options.rollouts, continuations=options.continuations
         )
     result = {
         "command": f"python -m benchmarks.line_credit.trained_model RUN --tasks {options.tasks} "
-        f"--attempts {options.attempts} --continuations {options.continuations}",
+        f"--rollouts {options.rollouts} --continuations {options.continuations}",
         "machine": f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
         **measured,
     }

@@ -3,12 +3,13 @@
     python -m benchmarks.line_learning [--seeds 5] [--processes 2] [--minutes 60] [--tokens 4000000]
                                        [--folder runs/line_learning] [--write benchmarks/results/line_learning.json]
 
-For every seed a small model imitates a teacher that slips; each arm (`arms.py`) then goes on from these weights with
-the same tasks and one loss, until it has sampled `--tokens`, those of its probes counted. Its learning rate is the one
-of `--rates` that did best by itself on a seed that is not reported. Success is that on the 400 held-out sums, two
-answers each at temperature 1. Arms are compared where all have sampled the same number of tokens (that of the run which
-sampled least), and where all have trained on the same number of attempts. Over seeds: interquartile mean with a 95 %
-bootstrap interval, and the probability that a run is better than one of GRPO (Agarwal et al. 2021, arXiv:2108.13264).
+For every seed a small model imitates a teacher that slips; each variant (`variants.py`) then goes on from these weights
+with the same tasks and one loss, until it has sampled `--tokens`, those of its probes counted. Its learning rate is the
+one of `--rates` that did best by itself on a seed that is not reported. Success is that on the 400 held-out sums, two
+answers each at temperature 1. Variants are compared where all have sampled the same number of tokens (that of the run
+which sampled least), and where all have trained on the same number of rollouts. Over seeds: interquartile mean with a
+95 % bootstrap interval, and the probability that a run is better than one of GRPO (Agarwal et al. 2021,
+arXiv:2108.13264).
 
 After `--minutes` every run stops; where there are more runs than processes each has its share of that time. Called
 again with the same folder, runs go on where they stopped, and those that are done stay. The result is written every
@@ -30,9 +31,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.line_learning.arms import ARMS, BASELINE, LOSS
 from benchmarks.line_learning.runs import RUN_FILE, Job, go_on, make_start, read_record
 from benchmarks.line_learning.summary import choose_rate, report, summarise
+from benchmarks.line_learning.variants import BASELINE, LOSS, VARIANTS
 from benchmarks.result_file import read_commit, write_runs
 
 WRITE_EVERY = 10.0
@@ -91,28 +92,28 @@ def play_jobs(
 
 
 def list_runs(options: argparse.Namespace, rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Every run that is reported, the arms of a seed beside each other: a cut leaves whole seeds."""
+    """Every run that is reported, the variants of a seed beside each other: a cut leaves whole seeds."""
     return [
-        _describe_job(options, arm, seed, rates.get(arm, math.nan), name=f"{arm}-{seed}", share=1.0)
+        _describe_job(options, variant, seed, rates.get(variant, math.nan), name=f"{variant}-{seed}", share=1.0)
         for seed in range(options.seeds)
-        for arm in ARMS
+        for variant in VARIANTS
     ]
 
 
 def list_trials(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """A short run of each arm with each learning rate; none where there is one rate."""
+    """A short run of each variant with each learning rate; none where there is one rate."""
     return [
-        _describe_job(options, arm, TRIAL_SEED, rate, name=f"trial-{arm}-{rate:g}", share=TRIAL_SHARE)
-        for arm in ARMS
+        _describe_job(options, variant, TRIAL_SEED, rate, name=f"trial-{variant}-{rate:g}", share=TRIAL_SHARE)
+        for variant in VARIANTS
         for rate in (options.rates if len(options.rates) > 1 else ())
     ]
 
 
 def _describe_job(
-    options: argparse.Namespace, arm: str, seed: int, rate: float, *, name: str, share: float
+    options: argparse.Namespace, variant: str, seed: int, rate: float, *, name: str, share: float
 ) -> dict[str, Any]:
     return {
-        "arm": arm,
+        "variant": variant,
         "seed": seed,
         "name": name,
         "learning_rate": rate,
@@ -130,18 +131,18 @@ def _has_rates(options: argparse.Namespace) -> bool:
 
 
 def _write_rates(options: argparse.Namespace, trials: Sequence[Job]) -> None:
-    """Choose each arm's learning rate, for good: runs that go on later keep it."""
+    """Choose each variant's learning rate, for good: runs that go on later keep it."""
     chosen = {
-        arm: choose_rate([record for job in trials if job["arm"] == arm and (record := read_record(job))])
+        variant: choose_rate([record for job in trials if job["variant"] == variant and (record := read_record(job))])
         if trials
         else {"chosen": options.rates[0]}
-        for arm in ARMS
+        for variant in VARIANTS
     }
     (options.folder / "rates.json").write_text(json.dumps(chosen), encoding="utf-8")
 
 
 def _read_rates(options: argparse.Namespace) -> dict[str, float]:
-    return {arm: rate["chosen"] for arm, rate in _read_chosen(options).items()}
+    return {variant: rate["chosen"] for variant, rate in _read_chosen(options).items()}
 
 
 def _read_chosen(options: argparse.Namespace) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def write_summary(options: argparse.Namespace, command: str) -> dict[str, Any]:
         "settings": _describe_settings(options),
         "learning_rates": _read_chosen(options),
         "baseline": BASELINE,
-        **summarise(records, list(ARMS)),
+        **summarise(records, list(VARIANTS)),
     }
     write_runs(content, records, options.write)
     return content
@@ -172,7 +173,7 @@ def _describe_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "run_file": RUN_FILE.read_text(encoding="utf-8"),
         "changes": options.changes,
-        "arms": {arm: dict(settings) for arm, settings in ARMS.items()},
+        "variants": {variant: dict(settings) for variant, settings in VARIANTS.items()},
         "loss": dict(LOSS),
         "rates": options.rates,
         "tokens": options.tokens,
@@ -196,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=2, help="runs beside each other, a thread each")
     parser.add_argument("--minutes", type=float, default=60.0, help="wall-clock minutes, the starts included")
     parser.add_argument("--tokens", type=int, default=4_000_000, help="sampled tokens of a run, with its probes'")
-    parser.add_argument("--episodes", type=int, default=12_800, help="attempts up to which evaluations are denser")
+    parser.add_argument("--episodes", type=int, default=12_800, help="rollouts up to which evaluations are denser")
     parser.add_argument("--rates", type=float, nargs="+", default=[3e-5, 1e-4, 3e-4], help="learning rates to try")
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help="of run.toml")
     parser.add_argument("--folder", type=Path, default=Path("runs/line_learning"), help="starts, runs and records")

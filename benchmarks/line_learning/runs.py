@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.line_learning.arms import ARMS, LOSS
+from benchmarks.line_learning.variants import LOSS, VARIANTS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 RUN_FILE = Path(__file__).with_name("run.toml")
 TEACHER = "benchmarks.line_learning.slipping_teacher:SlippingSums"
 COUNTS = ("update", "episodes", "tokens", "probe_tokens")
-"""What a run has spent: attempts that train, and all tokens that were sampled, those of probes among them."""
+"""What a run has spent: rollouts that train, and all tokens that were sampled, those of probes among them."""
 RESERVE = 2.0
 """A run stops where less time is left than so many times its longest update with an evaluation."""
 
@@ -37,7 +37,8 @@ def read_record(job: Job) -> dict[str, Any] | None:
 
 
 def make_start(job: Job) -> None:
-    """Let a fresh model imitate the slipping teacher; every arm of the seed begins there. One that is there stays."""
+    """Let a fresh model imitate the slipping teacher; every variant of the seed begins there. One that is there
+    stays."""
     import torch
 
     from groupwise.training.config.run_file import decode_run, load_run
@@ -69,7 +70,7 @@ def _name_start(job: Job) -> Path:
 
 
 def go_on(job: Job) -> None:
-    """Train an arm from its start until its tokens are sampled or its time is over; go on where it was stopped."""
+    """Train a variant from its start until its tokens are sampled or its time is over; go on where it was stopped."""
     import torch
 
     from groupwise.training.checkpoints import resume_run
@@ -80,7 +81,7 @@ def go_on(job: Job) -> None:
     began_at = time.time()
     stop_at = began_at + (job["ends_at"] - began_at) / job["waves_left"]
     path = name_record(job)
-    with _open_arm(job) as run:
+    with _open_variant(job) as run:
         number = resume_run(run) or 0
         record = _read_record(path, job, number)
         if not number:
@@ -101,8 +102,8 @@ def go_on(job: Job) -> None:
     print(f"{progress} tokens, {number} updates, {record['core_seconds']:.0f} s", file=sys.stderr, flush=True)
 
 
-def _open_arm(job: Job) -> Any:
-    """The run of an arm: what all share, with its algorithm and the weights of its start."""
+def _open_variant(job: Job) -> Any:
+    """The run of a variant: what all share, with its algorithm and the weights of its start."""
     from groupwise.store.checkpoint_files import find_latest_checkpoint
     from groupwise.store.run_folder import RunPaths
     from groupwise.training.config.run_file import decode_run, load_run
@@ -110,7 +111,7 @@ def _open_arm(job: Job) -> Any:
 
     content = load_run(RUN_FILE, overrides=[f"seed={job['seed']}", *job["changes"]]).config()
     content.pop("warm_start")
-    content["algorithm"] = {**ARMS[job["arm"]], "loss": dict(LOSS)}
+    content["algorithm"] = {**VARIANTS[job["variant"]], "loss": dict(LOSS)}
     content["model"] = {"kind": "pretrained", "path": str(_find_start(job))}
     content["training"]["learner"]["learning_rate"] = job["learning_rate"]
     folder = Path(job["folder"]) / job["name"]
@@ -122,7 +123,7 @@ def _open_arm(job: Job) -> Any:
 def _read_record(path: Path, job: Job, number: int) -> dict[str, Any]:
     """The record of a run up to the update from which it goes on, or a new one."""
     if not number:
-        named = {name: job[name] for name in ("arm", "seed", "learning_rate")}
+        named = {name: job[name] for name in ("variant", "seed", "learning_rate")}
         return {**named, **dict.fromkeys(COUNTS, 0), "core_seconds": 0.0, "evaluations": []}
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     rows = [row for row in record["evaluations"] if row["update"] <= number]
@@ -130,11 +131,11 @@ def _read_record(path: Path, job: Job, number: int) -> dict[str, Any]:
 
 
 def _count(record: dict[str, Any], metrics: Mapping[str, float], job: Job) -> bool:
-    """Add what an update sampled; whether that passes a mark at which the arm is evaluated."""
+    """Add what an update sampled; whether that passes a mark at which the variant is evaluated."""
     before = (record["tokens"] // job["tokens_between"], record["episodes"] // job["episodes_between"])
-    probed = round(metrics.get("measures/sampled_tokens", 0.0))
+    probed = round(metrics.get("scorers/sampled_tokens", 0.0))
     record["update"] += 1
-    record["episodes"] += round(metrics["rollout/total_steps"])  # an attempt is one step
+    record["episodes"] += round(metrics["rollout/total_steps"])  # a rollout is one step
     record["tokens"] += round(metrics["rollout/total_tokens"]) + probed
     record["probe_tokens"] += probed
     after = (record["tokens"] // job["tokens_between"], record["episodes"] // job["episodes_between"])
@@ -143,7 +144,7 @@ def _count(record: dict[str, Any], metrics: Mapping[str, float], job: Job) -> bo
 
 
 def _evaluate(run: Any, record: dict[str, Any], path: Path) -> None:
-    """Play the held-out panel; write the record down, then the checkpoint that goes with it."""
+    """Play the held-out task set; write the record down, then the checkpoint that goes with it."""
     from groupwise.training.checkpoints import save_run
     from groupwise.training.evaluation.evaluate import evaluate_run
 

@@ -24,7 +24,7 @@ class SlippingSums(WorkedSums, slot="env"):
 
 
 class SlippingSumsEnvironment(WorkedSumsEnvironment):
-    """One attempt at a sum, with a teacher that slips."""
+    """One rollout at a sum, with a teacher that slips."""
 
     __slots__ = ("_seed",)
 

@@ -1,4 +1,4 @@
-"""Many runs in a few numbers: held-out success at equal sampled tokens, and at equal attempts that train."""
+"""Many runs in a few numbers: held-out success at equal sampled tokens, and at equal rollouts that train."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from benchmarks.learning.summary import bootstrap, interquartile_mean
-from benchmarks.line_learning.arms import BASELINE
+from benchmarks.line_learning.variants import BASELINE
 
 POINTS = 10
 """Points of a curve after its beginning, in equal parts of what the shortest run spent."""
@@ -18,51 +18,60 @@ DRAWS = 2000
 Record = Mapping[str, Any]
 
 
-def summarise(records: Sequence[Record], arms: Sequence[str]) -> dict[str, Any]:
-    """Success of each arm at equal tokens and at equal attempts, over the seeds that every arm has."""
+def summarise(records: Sequence[Record], variants: Sequence[str]) -> dict[str, Any]:
+    """Success of each variant at equal tokens and at equal rollouts, over the seeds that every variant has."""
     evaluated = [record for record in records if record["evaluations"]]
-    seeds_of = {arm: {record["seed"] for record in evaluated if record["arm"] == arm} for arm in arms}
+    seeds_of = {
+        variant: {record["seed"] for record in evaluated if record["variant"] == variant} for variant in variants
+    }
     seeds = sorted(set.intersection(*seeds_of.values()))
     chosen = [record for record in evaluated if record["seed"] in seeds]
     if not seeds:
         return {"seeds": []}
     return {
         "seeds": seeds,
-        "by_tokens": compare_arms(chosen, arms, "tokens"),
-        "by_episodes": compare_arms(chosen, arms, "episodes"),
+        "by_tokens": compare_variants(chosen, variants, "tokens"),
+        "by_episodes": compare_variants(chosen, variants, "episodes"),
         "core_seconds": {
-            arm: round(statistics.fmean(record["core_seconds"] for record in chosen if record["arm"] == arm), 1)
-            for arm in arms
+            variant: round(
+                statistics.fmean(record["core_seconds"] for record in chosen if record["variant"] == variant), 1
+            )
+            for variant in variants
         },
     }
 
 
-def compare_arms(records: Sequence[Record], arms: Sequence[str], unit: str) -> dict[str, Any]:
-    """Success of the arms where each has spent the same: as much as the run that spent least of it in the end."""
+def compare_variants(records: Sequence[Record], variants: Sequence[str], unit: str) -> dict[str, Any]:
+    """Success of the variants where each has spent the same: as much as the run that spent least of it in the end."""
     common = min(record["evaluations"][-1][unit] for record in records)
     marks = [common * part / POINTS for part in range(POINTS + 1)]
-    curves: dict[str, dict[int, list[float]]] = {arm: {} for arm in arms}
+    curves: dict[str, dict[int, list[float]]] = {variant: {} for variant in variants}
     for record in sorted(records, key=lambda record: int(record["seed"])):
         rows = record["evaluations"]
-        curves[record["arm"]][record["seed"]] = [interpolate(rows, unit, "success", mark) for mark in marks]
+        curves[record["variant"]][record["seed"]] = [interpolate(rows, unit, "success", mark) for mark in marks]
     rows = {}
-    for arm in arms:
-        of_arm = [record["evaluations"] for record in records if record["arm"] == arm]
-        last, mean = ({arm: list(map(take, curves[arm].values())) for arm in arms} for take in (take_last, take_mean))
-        rows[arm] = {
-            "at_end": compare_with_baseline(last[arm], last[BASELINE]),
-            "over_curve": compare_with_baseline(mean[arm], mean[BASELINE]),
-            "curve": [describe_spread(values) for values in zip(*curves[arm].values(), strict=True)],
+    for variant in variants:
+        of_variant = [record["evaluations"] for record in records if record["variant"] == variant]
+        last, mean = (
+            {variant: list(map(take, curves[variant].values())) for variant in variants}
+            for take in (take_last, take_mean)
+        )
+        rows[variant] = {
+            "at_end": compare_with_baseline(last[variant], last[BASELINE]),
+            "over_curve": compare_with_baseline(mean[variant], mean[BASELINE]),
+            "curve": [describe_spread(values) for values in zip(*curves[variant].values(), strict=True)],
             **{
-                f"{name}_at_end": round(statistics.fmean(interpolate(rows, unit, name, common) for rows in of_arm), 1)
+                f"{name}_at_end": round(
+                    statistics.fmean(interpolate(rows, unit, name, common) for rows in of_variant), 1
+                )
                 for name in ("update", "episodes", "tokens", "probe_tokens")
             },
         }
-    return {"common": common, "marks": [round(mark) for mark in marks], "arms": rows}
+    return {"common": common, "marks": [round(mark) for mark in marks], "variants": rows}
 
 
 def choose_rate(records: Sequence[Record]) -> dict[str, Any]:
-    """The learning rate whose run did best on the way, as far as all of an arm's went; and how well each did."""
+    """The learning rate whose run did best on the way, as far as all of a variant's went; and how well each did."""
     common = min(record["tokens"] for record in records)
     marks = [common * part / POINTS for part in range(POINTS + 1)]
     means = {
@@ -115,7 +124,8 @@ def compare_with_baseline(values: Sequence[float], baseline: Sequence[float]) ->
 
 
 def describe_improvement(values: Sequence[float], baseline: Sequence[float]) -> dict[str, Any]:
-    """The probability that a run of the arm ends above one of the baseline (Agarwal et al. 2021), with its interval."""
+    """The probability that a run of the variant ends above one of the baseline (Agarwal et al. 2021), with its
+    interval."""
     random = Random(0)
     draws = sorted(
         share_above(random.choices(values, k=len(values)), random.choices(baseline, k=len(baseline)))
@@ -138,17 +148,17 @@ def share_above(values: Sequence[float], others: Sequence[float]) -> float:
 def report(summary: Mapping[str, Any]) -> str:
     """A table a person can read."""
     if not summary["seeds"]:
-        return "no seed has been begun by every arm yet"
+        return "no seed has been begun by every variant yet"
     lines = []
     for unit in ("tokens", "episodes"):
         compared = summary[f"by_{unit}"]
         lines.append(f"held-out success at {compared['common']:,.0f} {unit}, {len(summary['seeds'])} seeds")
-        for arm, row in compared["arms"].items():
+        for variant, row in compared["variants"].items():
             end, mean = row["at_end"], row["over_curve"]
             low, high = (100 * bound for bound in end["interval"])
             curve = " ".join(f"{100 * point['iqm']:3.0f}" for point in row["curve"])
             lines.append(
-                f"  {arm:<11} {100 * end['iqm']:5.1f} % [{low:.1f}, {high:.1f}]  over the curve "
+                f"  {variant:<11} {100 * end['iqm']:5.1f} % [{low:.1f}, {high:.1f}]  over the curve "
                 f"{100 * mean['iqm']:5.1f} %  better than {BASELINE} "
                 f"{mean['probability_of_improvement']['share']:.2f}  {row['update_at_end']:.0f} updates | {curve}"
             )

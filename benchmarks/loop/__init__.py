@@ -1,1 +1,1 @@
-"""Attempts a second, end to end, against TRL's GRPOTrainer on a CPU, and where our time goes."""
+"""Rollouts a second, end to end, against TRL's GRPOTrainer on a CPU, and where our time goes."""

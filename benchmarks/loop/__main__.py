@@ -1,15 +1,15 @@
-"""Attempts a second, end to end, against TRL's GRPOTrainer on a CPU, and where our time goes.
+"""Rollouts a second, end to end, against TRL's GRPOTrainer on a CPU, and where our time goes.
 
     python -m benchmarks.loop [--python-trl PATH] [--write benchmarks/results/loop.json]    (`make bench-loop`)
 
 Both load one tiny Llama and its tokenizer from one folder and train it, in float32 and by Dr. GRPO, on the same
-single-turn tasks (`lookup` with the facts given, once with worked examples in the prompt): 8 tasks of 8 attempts an
-update, one optimiser step each, one reward function. No response may end early, so that both sample and train equally
-many tokens. Ours is the loop as `groupwise train` runs it, with journal, canary and checkpoints as they are by default;
-TRL writes neither logs nor checkpoints. Each measurement is a process of its own, ours and theirs by turns; the first
-updates of each are left out; medians over the repeats. Processor seconds stand beside wall time: with one thread, other
-work on the machine hardly changes them. Without --python-trl, TRL's environment is built under .peers, as for
-conformance.
+single-turn tasks (`lookup` with the info given, once with worked examples in the prompt): 8 tasks of 8 rollouts an
+update, one optimizer step each, one reward function. No response may end early, so that both sample and train equally
+many tokens. Ours is the loop as `groupwise train` runs it, with journal, weight check and checkpoints as they are by
+default; TRL writes neither logs nor checkpoints. Each measurement is a process of its own, ours and theirs by turns;
+the first updates of each are left out; medians over the repeats. Processor seconds stand beside wall time: with one
+thread, other work on the machine hardly changes them. Without --python-trl, TRL's environment is built under .peers, as
+for conformance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any
 import torch
 import transformers
 
-from benchmarks.loop.job import ATTEMPTS, Job, tasks_path
+from benchmarks.loop.job import ROLLOUTS, Job, tasks_path
 from benchmarks.loop.task import ShownLookup
 from benchmarks.result_file import write_result
 from conformance.with_peers import ROOT, interpreter
@@ -45,7 +45,7 @@ CASES = ((16, 5, False), (16, 0, False), (64, 0, False), (16, 0, True))
 """Tokens of a response, worked examples in the prompt, and whether there is a KL penalty. The first is an agent's
 shape, a long prompt and a short action, and the one that the targets are set for; the others show where sharing pays
 less."""
-MODEL_STAGES = ("rollout: model", "learn: model", "hand-over: model (canary)")
+MODEL_STAGES = ("rollout: model", "learn: model", "weight sync: model (weight check)")
 CLOCKS = ("seconds", "core_seconds")
 TARGET, MAX_OUTSIDE = 3.0, 0.1
 
@@ -60,10 +60,10 @@ def make_model(folder: Path) -> None:
 def write_tasks(folder: Path, examples: int) -> int:
     """The tasks that TRL is given, whose text must be our tokens; the length of a prompt."""
     env, tokenizer = ShownLookup(examples=examples), transformers.AutoTokenizer.from_pretrained(folder)
-    prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Window(), instruction=env.instruction())
+    prompter = Prompter(tokenizer, template=PromptTemplate(), history=Window(), instruction=env.instruction())
     asked: dict[str, list[str]] = {"prompt": [], "asked": []}
     lengths = set()
-    for task in env.panel("train")[:512]:
+    for task in env.task_set("train")[:512]:
         seen = env.open(task).observe()
         ids = prompter.prompt(prompter.encode_opening(seen.goal), [], seen)
         text = tokenizer.decode(ids)
@@ -100,7 +100,7 @@ def summary(results: Sequence[Mapping[str, Any]], job: Job) -> dict[str, Any]:
     """Medians over repeats, for one update."""
     seconds = statistics.median(one["seconds"] for one in results)
     return {
-        "attempts_per_second": job.attempts / seconds,
+        "rollouts_per_second": job.rollouts / seconds,
         "seconds": seconds,
         "core_seconds": statistics.median(one["core_seconds"] for one in results),
         "stages": {name: statistics.median(one["stages"][name] for one in results) for name in results[0]["stages"]},
@@ -122,7 +122,7 @@ def compare(pythons: Mapping[str, Path], job: Job, repeats: int) -> dict[str, An
         "response_tokens": job.max_tokens,
         "threads": job.threads,
         "kl_penalty": job.kl,
-        "attempts_per_update": job.attempts,
+        "rollouts_per_update": job.rollouts,
         "ours": ours,
         "trl": theirs,
         "times_faster": statistics.median(trl["seconds"] / our["seconds"] for trl, our in pairs),
@@ -140,8 +140,8 @@ def show(case: Mapping[str, Any]) -> None:
     ours, theirs = case["ours"], case["trl"]
     shape = f"{case['prompt_tokens']} + {case['response_tokens']} tokens, {case['threads']} threads"
     print(
-        f"{shape}{', KL' if case['kl_penalty'] else ''}: ours {ours['attempts_per_second']:.0f} attempts/s, TRL "
-        f"{theirs['attempts_per_second']:.0f}: {case['times_faster']:.2f}x (processor time "
+        f"{shape}{', KL' if case['kl_penalty'] else ''}: ours {ours['rollouts_per_second']:.0f} rollouts/s, TRL "
+        f"{theirs['rollouts_per_second']:.0f}: {case['times_faster']:.2f}x (processor time "
         f"{case['times_faster_core_seconds']:.2f}x); outside the model {case['share_outside_model']:.1%}"
     )
     for name, seconds in ours["stages"].items():
@@ -186,7 +186,7 @@ def main() -> None:
         f"torch {torch.__version__}, transformers {transformers.__version__}",
         "load_average_before": round(busy, 1),
         "model": "Llama, hidden 128, 4 layers, 866,432 weights, vocabulary 104, float32",
-        "group_size": ATTEMPTS,
+        "group_size": ROLLOUTS,
         "timed_updates": options.updates,
         "cases": cases,
         "targets": {

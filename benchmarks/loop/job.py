@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ATTEMPTS = 8
-"""Attempts at a task: the size of a group."""
+ROLLOUTS = 8
+"""Rollouts at a task: the size of a group."""
 LEARNING_RATE = 1e-4
 CLIP = 0.2
 KL = 0.04
@@ -38,9 +38,9 @@ class Job:
     """Whether a reference is scored and a KL penalty added."""
 
     @property
-    def attempts(self) -> int:
-        """Attempts of an update."""
-        return self.tasks * ATTEMPTS
+    def rollouts(self) -> int:
+        """Rollouts of an update."""
+        return self.tasks * ROLLOUTS
 
     @property
     def asked(self) -> dict[str, list[str]]:

@@ -1,6 +1,6 @@
 """Our side: the loop as `groupwise train` runs it, on a job. `python -m benchmarks.loop.ours JOB`.
 
-Time in the model is time in forward and backward passes and in the optimiser's steps, measured by timers around them
+Time in the model is time in forward and backward passes and in the optimizer's steps, measured by timers around them
 that the product knows nothing of. All else is outside: drawing tokens, the loss, clipping, even where it is tensors.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 
 import groupwise.models.forward
-from benchmarks.loop.job import ATTEMPTS, KL, LEARNING_RATE, Job
+from benchmarks.loop.job import KL, LEARNING_RATE, ROLLOUTS, Job
 from benchmarks.loop.reward import score_mentions
 from groupwise import RunObserver, train
 from groupwise.data.records import Trajectory
@@ -80,13 +80,13 @@ def config(job: Job) -> RunConfig:
     penalties = [{"kind": "kl", "estimator": "k3", "weight": KL}] if job.kl else []
     return decode_run(
         {
-            "algorithm": {"recipe": "dr_grpo", "loss": {"penalties": penalties}},
+            "algorithm": {"method": "dr_grpo", "loss": {"penalties": penalties}},
             "device": "cpu",
             "env": {"kind": "benchmarks.loop.task:ShownLookup", "examples": job.examples},
             "rewards": [{"kind": "benchmarks.loop.ours:Mentioned"}],
             "model": {"kind": "pretrained", "path": job.model},
             # Its task is none of the catalogue's, and would run in a worker; the other trainer's runs in its process.
-            "rollout": {"max_tokens": job.max_tokens, "plan": {"kind": "flat", "attempts": ATTEMPTS}, "workers": 0},
+            "rollout": {"max_tokens": job.max_tokens, "plan": {"kind": "flat", "rollouts": ROLLOUTS}, "workers": 0},
             "training": {
                 "updates": job.warm + job.updates,
                 "tasks": job.tasks,
@@ -122,7 +122,7 @@ def measure(job: Job) -> dict[str, Any]:
     train(run, observers=[clock])
     begin, end = clock.marks[job.warm - 1], clock.marks[-1]
     tokens = {value for _, value in run.journal.curve("learner/tokens")}
-    assert tokens == {job.attempts * job.max_tokens}, f"responses of unequal length: {tokens}"
+    assert tokens == {job.rollouts * job.max_tokens}, f"responses of unequal length: {tokens}"
     seconds = (end[0] - begin[0]) / job.updates
     stages = {name: value / job.updates for name, value in stages_of(clock).items()}
     return {
@@ -144,8 +144,8 @@ def stages_of(clock: Clock) -> dict[str, float]:
         "learn: pack": inside["learn: pack"],
         "learn: model": inside["learn: model"],
         "learn: loss and the rest": whole["learn"] - inside["learn: pack"] - inside["learn: model"],
-        "hand-over: model (canary)": inside["handover: model"],
-        "hand-over: the rest": whole["handover"] - inside["handover: model"],
+        "weight sync: model (weight check)": inside["sync: model"],
+        "weight sync: the rest": whole["sync"] - inside["sync: model"],
         "journal": whole["write"],
         "checkpoint": whole["checkpoint"],
     }

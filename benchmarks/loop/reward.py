@@ -7,7 +7,7 @@ from functools import cache
 
 
 def score_mentions(said: str, asked: str) -> float:
-    """Share of a response's words that stand in what was asked: attempts of a fresh model differ in it."""
+    """Share of a response's words that stand in what was asked: rollouts of a fresh model differ in it."""
     words, known = said.split(), _words(asked)
     return sum(word in known for word in words) / max(len(words), 1)
 

@@ -1,7 +1,7 @@
 """TRL's side: GRPOTrainer on a job. `python -m benchmarks.loop.with_trl JOB`, with an interpreter that has TRL.
 
 Given what serves it best on a CPU: float32 without autocast, no checkpoints of activations or of the model, no logs, no
-bar, its default optimiser, and micro-batches of 16, which took 3 to 8 per cent less than the whole update at once in
+bar, its default optimizer, and micro-batches of 16, which took 3 to 8 per cent less than the whole update at once in
 single runs on a busy machine. A static cache was not faster; continuous batching gave no result within two minutes.
 """
 
@@ -18,7 +18,7 @@ import torch
 import transformers
 import trl
 
-from benchmarks.loop.job import ATTEMPTS, CLIP, KL, LEARNING_RATE, Job
+from benchmarks.loop.job import CLIP, KL, LEARNING_RATE, ROLLOUTS, Job
 from benchmarks.loop.reward import score_mentions
 
 MICRO_BATCH = 16
@@ -65,10 +65,10 @@ def config(job: Job, **over: Any) -> trl.GRPOConfig:
         "gradient_checkpointing": False,
         "disable_dropout": True,
         "per_device_train_batch_size": MICRO_BATCH,
-        "gradient_accumulation_steps": job.attempts // MICRO_BATCH,
-        "steps_per_generation": job.attempts // MICRO_BATCH,
+        "gradient_accumulation_steps": job.rollouts // MICRO_BATCH,
+        "steps_per_generation": job.rollouts // MICRO_BATCH,
         "num_iterations": 1,
-        "num_generations": ATTEMPTS,
+        "num_generations": ROLLOUTS,
         "max_completion_length": job.max_tokens,
         "temperature": 1.0,
         # Keeps the end token from being drawn, so that every response is as long as ours.
@@ -118,7 +118,7 @@ def measure(job: Job, **over: Any) -> dict[str, Any]:
     stages.wrap(trainer, "_generate_and_score_completions", "rollout")
     trainer.train()
     begin, end = clock.marks[job.warm - 1], clock.marks[-1]
-    assert set(lengths) == {job.attempts * job.max_tokens}, f"responses of unequal length: {set(lengths)}"
+    assert set(lengths) == {job.rollouts * job.max_tokens}, f"responses of unequal length: {set(lengths)}"
     updates = job.warm + job.updates
     return {
         "seconds": (end[0] - begin[0]) / job.updates,

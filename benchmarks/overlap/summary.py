@@ -11,18 +11,20 @@ from typing import Any
 from groupwise.training.evaluation.summary import Z_95, mean_over_clusters, student_quantile
 
 Record = Mapping[str, Any]
-"""A run: its arm and seed, its updates and its evaluations."""
+"""A run: its variant and seed, its updates and its evaluations."""
 MARKS = 3
 """Numbers of environment steps at which success is compared: so many equal parts of the shortest run."""
 BASELINE = "lag 0"
 
 
-def summarise(records: Sequence[Record], arms: Sequence[str]) -> dict[str, Any]:
-    """What success and what seconds the arms had; runs of the arms are paired by their seed."""
+def summarise(records: Sequence[Record], variants: Sequence[str]) -> dict[str, Any]:
+    """What success and what seconds the variants had; runs of the variants are paired by their seed."""
     return {
-        "success": [compare_success(records, arms, steps) for steps in choose_marks(records)],
-        "seconds": {arm: summarise_seconds([run for run in records if run["arm"] == arm]) for arm in arms},
-        "ratios": {arm: compare_seconds(records, arm) for arm in arms if arm != BASELINE},
+        "success": [compare_success(records, variants, steps) for steps in choose_marks(records)],
+        "seconds": {
+            variant: summarise_seconds([run for run in records if run["variant"] == variant]) for variant in variants
+        },
+        "ratios": {variant: compare_seconds(records, variant) for variant in variants if variant != BASELINE},
     }
 
 
@@ -32,27 +34,29 @@ def choose_marks(records: Sequence[Record]) -> list[int]:
     return [round(shortest * part / MARKS) for part in range(MARKS + 1)]
 
 
-def compare_success(records: Sequence[Record], arms: Sequence[str], steps: int) -> dict[str, Any]:
-    """Success of each arm after some environment steps, and how much more of it than the baseline each other has.
+def compare_success(records: Sequence[Record], variants: Sequence[str], steps: int) -> dict[str, Any]:
+    """Success of each variant after some environment steps, and how much more of it than the baseline each other has.
 
-    The interval of an arm is over tasks, with the seeds' attempts at a task as a cluster. That of a difference is
-    Student's over tasks, of the mean over seeds of what the arm solved more at the task. Both speak of further tasks,
-    not of further seeds: beside them stands each seed.
+    The interval of a variant is over tasks, with the seeds' rollouts at a task as a cluster. That of a difference is
+    Student's over tasks, of the mean over seeds of what the variant solved more at the task. Both speak of further
+    tasks, not of further seeds: beside them stands each seed.
     """
-    by_arm: dict[str, dict[int, list[float]]] = {
-        arm: {run["seed"]: interpolate_solved(run["evaluations"], steps) for run in records if run["arm"] == arm}
-        for arm in arms
+    by_variant: dict[str, dict[int, list[float]]] = {
+        variant: {
+            run["seed"]: interpolate_solved(run["evaluations"], steps) for run in records if run["variant"] == variant
+        }
+        for variant in variants
     }
     rows = {}
-    for arm, by_seed in by_arm.items():
+    for variant, by_seed in by_variant.items():
         success, interval = mean_over_clusters(list(zip(*by_seed.values(), strict=True)))
-        rows[arm] = {
+        rows[variant] = {
             "success": success,
             "interval": list(interval),
             "by_seed": {seed: statistics.fmean(solved) for seed, solved in by_seed.items()},
         }
-    more = {arm: _compare(by_arm[BASELINE], by_arm[arm]) for arm in arms if arm != BASELINE}
-    return {"total_steps": steps, "arms": rows, "more": more}
+    more = {variant: _compare(by_variant[BASELINE], by_variant[variant]) for variant in variants if variant != BASELINE}
+    return {"total_steps": steps, "variants": rows, "more": more}
 
 
 def interpolate_solved(evaluations: Sequence[Record], steps: int) -> list[float]:
@@ -70,14 +74,14 @@ def interpolate_solved(evaluations: Sequence[Record], steps: int) -> list[float]
     return [float(digit) for digit in evaluations[-1]["solved"]]
 
 
-def _compare(baseline: Mapping[int, Sequence[float]], arm: Mapping[int, Sequence[float]]) -> dict[str, Any]:
-    """How much more an arm solves than the baseline, seed by seed and in the mean."""
-    seeds = sorted(baseline.keys() & arm.keys())
+def _compare(baseline: Mapping[int, Sequence[float]], variant: Mapping[int, Sequence[float]]) -> dict[str, Any]:
+    """How much more a variant solves than the baseline, seed by seed and in the mean."""
+    seeds = sorted(baseline.keys() & variant.keys())
     by_task = [
-        statistics.fmean(arm[seed][task] - baseline[seed][task] for seed in seeds)
+        statistics.fmean(variant[seed][task] - baseline[seed][task] for seed in seeds)
         for task in range(len(baseline[seeds[0]]))
     ]
-    by_seed = {seed: statistics.fmean(arm[seed]) - statistics.fmean(baseline[seed]) for seed in seeds}
+    by_seed = {seed: statistics.fmean(variant[seed]) - statistics.fmean(baseline[seed]) for seed in seeds}
     mean = statistics.fmean(by_task)
     half = student_quantile(Z_95, len(by_task) - 1) * statistics.stdev(by_task) / math.sqrt(len(by_task))
     return {"mean": mean, "interval": [mean - half, mean + half], "by_seed": by_seed}
@@ -103,18 +107,18 @@ def list_timed(updates: Sequence[Record]) -> Sequence[Record]:
     return updates[1:-1]
 
 
-def compare_seconds(records: Sequence[Record], arm: str) -> dict[str, float]:
-    """Medians of ratios arm / baseline, each of two updates that were made one right after the other.
+def compare_seconds(records: Sequence[Record], variant: str) -> dict[str, float]:
+    """Medians of ratios variant / baseline, each of two updates that were made one right after the other.
 
     Wall-clock ratios take what else the machine does out where it lasts longer than two updates; ratios of processor
     seconds hardly depend on it.
     """
-    runs = {(run["arm"], run["seed"]): run for run in records}
+    runs = {(run["variant"], run["seed"]): run for run in records}
     pairs = [
         (theirs, ours)
         for (name, seed), run in runs.items()
         if name == BASELINE
-        for theirs, ours in zip(list_timed(run["updates"]), list_timed(runs[arm, seed]["updates"]), strict=True)
+        for theirs, ours in zip(list_timed(run["updates"]), list_timed(runs[variant, seed]["updates"]), strict=True)
     ]
     ratios = [ours["seconds"] / theirs["seconds"] for theirs, ours in pairs]
     cores = [count_core_seconds(ours) / count_core_seconds(theirs) for theirs, ours in pairs]

@@ -22,7 +22,7 @@ from groupwise.models.pack import pack
 
 BUDGETS = (1024, 4096)
 DEMO_BUDGETS = (2048,)
-ATTEMPTS = 8
+ROLLOUTS = 8
 TASKS = 8
 COMPARED = ("shared", "packed", "prompts shared", "padded, sorted")
 MODELS = {
@@ -45,13 +45,13 @@ def sections(data: Path, repeats: int, *, quick: bool = False) -> dict[str, Call
 
 def _compare_made_up(memory: str, repeats: int) -> dict[str, Any]:
     net = llama(hidden=128, layers=4, heads=4, kv_heads=2, vocabulary=2_000)
-    samples = make_up("small", memory, num_tasks=1, attempts=ATTEMPTS).samples
+    samples = make_up("small", memory, num_tasks=1, rollouts=ROLLOUTS).samples
     return {"model": MODELS["small"], **compare(net, samples, BUDGETS, repeats)}
 
 
 def _household(data: Path, memory: str, repeats: int) -> dict[str, Any]:
     recording = open_recording(data, "household", memory)
-    samples = recording.groups(attempts=ATTEMPTS, tasks=TASKS)
+    samples = recording.groups(rollouts=ROLLOUTS, tasks=TASKS)
     vocabulary = 1 + max(max(sample.token_ids) for sample in samples)
     net = llama(hidden=64, layers=2, heads=4, kv_heads=4, vocabulary=vocabulary)
     result = compare(net, samples, DEMO_BUDGETS, repeats)
@@ -106,7 +106,7 @@ def compare(net: Any, samples: Sequence[Sample], budgets: Sequence[int], repeats
 
 def forest_times(repeats: int, *, num_tasks: int = 30) -> dict[str, float]:
     """Seconds to merge about a million tokens of full-history rollouts, a tenth and twice of them, and to pack them."""
-    twice = make_up("small", "full", num_tasks=2 * num_tasks, attempts=ATTEMPTS).samples
+    twice = make_up("small", "full", num_tasks=2 * num_tasks, rollouts=ROLLOUTS).samples
     large = twice[: len(twice) // 2]
     times_by_name: dict[str, float] = {}
     for name, some in (("tenth", large[: len(large) // 10]), ("million", large), ("twice", twice)):

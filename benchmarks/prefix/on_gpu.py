@@ -55,7 +55,7 @@ class Case:
 
     source: str
     memory: str
-    attempts: int = 8
+    rollouts: int = 8
     layouts: Sequence[str] = PACKS
     checkpointed: bool = False
     compiled: bool = True
@@ -83,7 +83,7 @@ class Settings:
 
 def cases(settings: Settings) -> list[Case]:
     """What is measured, the most telling first."""
-    window, full = Case(source="alfworld", memory="window 2"), Case(source="dialogue", memory="full", attempts=16)
+    window, full = Case(source="alfworld", history="window 2"), Case(source="dialogue", history="full", rollouts=16)
     chosen = [window, full]
     if not settings.quick:
         others = (("alfworld", "anchored"), ("household", "full"), ("alfworld", "window 4"), ("alfworld", "full"))
@@ -92,9 +92,9 @@ def cases(settings: Settings) -> list[Case]:
     if settings.checkpointed == "some":
         chosen += [replace(case, layouts=PACKS[:2], checkpointed=True) for case in (window, full)]
     if not settings.quick:
-        chosen += [Case(source="published", memory="window 2"), Case(source="dialogue", memory="anchored")]
-        chosen += [replace(window, attempts=attempts) for attempts in (4, 16)]
-        chosen += [Case(source="alfworld", memory="full", attempts=16, layouts=PACKS[:2])]
+        chosen += [Case(source="published", history="window 2"), Case(source="dialogue", history="anchored")]
+        chosen += [replace(window, rollouts=rollouts) for rollouts in (4, 16)]
+        chosen += [Case(source="alfworld", history="full", rollouts=16, layouts=PACKS[:2])]
     if settings.quick:
         chosen = [replace(case, layouts=PACKS[:2]) for case in chosen]
     return [replace(case, checkpointed=True) for case in chosen] if settings.checkpointed == "yes" else chosen
@@ -116,7 +116,7 @@ class Bench:
             "gradients": self.gradients,
         }
         for case in cases(self.settings):
-            name = f"{case.source}, {case.memory}, {case.attempts} attempts"
+            name = f"{case.source}, {case.memory}, {case.rollouts} rollouts"
             name += ", checkpointed" if case.checkpointed else ""
             name += "" if case.compiled or not self.settings.compiled else ", not compiled"
             measurements[name] = lambda case=case: self.speed(case)
@@ -155,7 +155,7 @@ class Bench:
         """
         settings = self.settings
         torch.set_float32_matmul_precision("highest")
-        samples = open_recording(settings.data, "alfworld", "window 2").groups(attempts=4, raw_tokens=GRADIENT_TOKENS)
+        samples = open_recording(settings.data, "alfworld", "window 2").groups(rollouts=4, raw_tokens=GRADIENT_TOKENS)
         laid = updates(samples, ("padded, sorted", *PACKS), budget=settings.budget, device=settings.device)
         halved = updates(samples, ("padded, sorted",), budget=settings.budget // 2, device=settings.device)
         net, narrow = (
@@ -178,7 +178,7 @@ class Bench:
         if time.perf_counter() - self.begin > settings.seconds:
             return {"left_out": f"{settings.seconds:.0f} seconds were over"}
         recording = open_recording(settings.data, case.source, case.memory)
-        samples = recording.groups(attempts=case.attempts, raw_tokens=settings.raw_tokens * case.attempts // 8)
+        samples = recording.groups(rollouts=case.rollouts, raw_tokens=settings.raw_tokens * case.rollouts // 8)
         net = self.net(checkpointed=case.checkpointed, compiled=case.compiled)
         laid = updates(samples, case.layouts, budget=settings.budget, device=settings.device)
         timed = self._time_layouts(net, laid)
@@ -236,7 +236,7 @@ class Bench:
             return {"left_out": "there is no GPU"}
         net, results = self.net(checkpointed=False, compiled=False), {}
         for source, memory in (("alfworld", "window 2"), ("dialogue", "full")):
-            samples = open_recording(settings.data, source, memory).groups(attempts=8, raw_tokens=ATTENTION_TOKENS)
+            samples = open_recording(settings.data, source, memory).groups(rollouts=8, raw_tokens=ATTENTION_TOKENS)
             update = updates(samples, ("shared",), budget=settings.budget, device=settings.device)["shared"]
             chains = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
             expected = gradient(net, update)
@@ -254,7 +254,7 @@ class Bench:
         """Samples that share their first token alone: the gate leaves them as rows; `forced` is without it."""
         settings = self.settings
         recorded = open_recording(settings.data, "alfworld", "window 2")
-        some = recorded.groups(attempts=8, raw_tokens=settings.raw_tokens)
+        some = recorded.groups(rollouts=8, raw_tokens=settings.raw_tokens)
         samples = distinct(some, vocabulary=50_000)
         net = self.net(checkpointed=settings.checkpointed == "yes")
         laid = updates(samples, ("shared", "packed"), budget=settings.budget, device=settings.device)
@@ -275,7 +275,7 @@ class Bench:
         """Peak of one micro-batch that fills the budget: ours against rows side by side."""
         if self.settings.device != "cuda":
             return {"left_out": "there is no GPU"}
-        samples = open_recording(self.settings.data, "alfworld", "full").groups(attempts=16)
+        samples = open_recording(self.settings.data, "alfworld", "full").groups(rollouts=16)
         net = self.net(checkpointed=self.settings.checkpointed == "yes")
         clear(net)
         torch.cuda.empty_cache()
@@ -307,7 +307,7 @@ def general_sections(settings: Settings) -> dict[str, Callable[[], Any]]:
 
 def mask_times(settings: Settings) -> dict[str, Any]:
     """Milliseconds to find the chains of a pack and to build its block mask, by budget."""
-    samples = open_recording(settings.data, "alfworld", "full").groups(attempts=16)
+    samples = open_recording(settings.data, "alfworld", "full").groups(rollouts=16)
     times_by_length = {}
     for budget in (8_192, 32_768):
         packed = max(pack(samples, token_budget=budget, gate=0.0), key=len)

@@ -3,10 +3,10 @@
     python -m benchmarks.prefix.record --games FOLDER --tokenizer FOLDER [--data benchmarks/prefix/data]
 
 `household` is the demo's home under the demo's template, with its word tokenizer. `alfworld` are the official games
-under the template of examples/alfworld.toml, which lists what is possible now; `dialogue` the same attempts without
+under the template of examples/alfworld.toml, which lists what is possible now; `dialogue` the same rollouts without
 lists, so that prompts of the full history continue one another, and `published` under the frame of the published
 agents: all three with SmolLM2's tokenizer. The agent does what the expert would, and in a share of its steps something
-else that is possible. Attempts are played once and put into the prompts of every memory, by the code that rollouts use.
+else that is possible. Rollouts are played once and put into the prompts of every memory, by the code that rollouts use.
 Thoughts, which the published frame asks for, are words drawn at random, so that they are shared only by chance.
 """
 
@@ -29,16 +29,16 @@ from groupwise.models.forest import merge_sequences
 from groupwise.rollout import PromptTemplate, PublishedTemplate
 from groupwise.rollout.prompts import Exchange, Memory, Prompter, Template
 
-ATTEMPTS = 16
+ROLLOUTS = 16
 TASKS = {"household": 32, "alfworld": 4}
 STRAYS = {"household": 0.5, "alfworld": 0.3}
 """Share of the steps in which the agent does something else: in the demo, that of its teacher."""
 MAX_STEPS = 30
-"""Steps of an attempt in ALFWorld."""
+"""Steps of a rollout in ALFWorld."""
 THOUGHT_WORDS = (20, 60)
 """Fewest and most words of a thought."""
 WORDS = Alfworld().vocabulary()
-DEMO = Household(rooms=("bedroom",), families=("pick", "examine"), num_receptacles=3, num_objects=2, max_steps=15)
+DEMO = Household(rooms=("bedroom",), categories=("pick", "examine"), num_receptacles=3, num_objects=2, max_steps=15)
 """The home of examples/household.toml."""
 TEMPLATES: dict[str, Template] = {
     "alfworld": PromptTemplate(show_admissible="yes", tell_past=True),
@@ -56,10 +56,10 @@ class Turn:
     action: str
 
 
-def play(part: EnvironmentPart, task: Task, attempt: int, *, strays: float) -> list[Turn]:
-    """One attempt of an expert that strays; where it knows no way on, any action that is possible."""
+def play(part: EnvironmentPart, task: Task, rollout: int, *, strays: float) -> list[Turn]:
+    """One rollout of an expert that strays; where it knows no way on, any action that is possible."""
     environment: Any = part.open(task)
-    draws = Random(seed_of(0, task.id, attempt))
+    draws = Random(seed_of(0, task.id, rollout))
     turns, seen = [], environment.observe()
     for _ in range(part.max_steps):
         action = None if draws.random() < strays else environment.expert()
@@ -74,7 +74,7 @@ def play(part: EnvironmentPart, task: Task, attempt: int, *, strays: float) -> l
 
 
 def prompts(prompter: Prompter, turns: Sequence[Turn], said: Sequence[str]) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Prompt and response of each step of an attempt, as a rollout puts them."""
+    """Prompt and response of each step of a rollout, as a rollout puts them."""
     opening, past = prompter.encode_opening(turns[0].seen.goal), list[Exchange]()
     for turn, words in zip(turns, said, strict=True):
         response = (*prompter.encode(words), prompter.frame.end_id)
@@ -82,16 +82,16 @@ def prompts(prompter: Prompter, turns: Sequence[Turn], said: Sequence[str]) -> I
         past.append(prompter.make_exchange(turn.seen, response, turn.action))
 
 
-def thought(task: str, attempt: int, step: int) -> str:
+def thought(task: str, rollout: int, step: int) -> str:
     """Words that nobody else thinks, of the agent's own vocabulary."""
-    draws = Random(seed_of(1, task, attempt, step))
+    draws = Random(seed_of(1, task, rollout, step))
     return " ".join(draws.choices(WORDS, k=draws.randint(*THOUGHT_WORDS)))
 
 
 def record(
     source: str, tokenizer: Any, *, played: Sequence[Sequence[Sequence[Turn]]], template: Template, instruction: str
 ) -> Iterator[Recording]:
-    """The attempts at some tasks, in the prompts of each memory."""
+    """The rollouts at some tasks, in the prompts of each memory."""
     for name, memory in MEMORIES.items():
         samples = list(_samples(tokenizer, template, memory, instruction, played))
         yield Recording(source=source, memory=name, samples=with_advantages(samples))
@@ -105,13 +105,13 @@ def _samples(
     played: Sequence[Sequence[Sequence[Turn]]],
 ) -> Iterator[Sample]:
     prompter = Prompter(tokenizer, template=template, memory=memory, instruction=instruction)
-    for task, attempts in enumerate(played):
-        for attempt, turns in enumerate(attempts):
+    for task, rollouts in enumerate(played):
+        for rollout, turns in enumerate(rollouts):
             said = [turn.action for turn in turns]
             if template.asks_for_tags:
                 goal = turns[0].seen.goal
                 said = [
-                    f"<think>{thought(goal, attempt, step)}</think><action>{action}</action>"
+                    f"<think>{thought(goal, rollout, step)}</think><action>{action}</action>"
                     for step, action in enumerate(said)
                 ]
             for step, (prompt, response) in enumerate(prompts(prompter, turns, said)):
@@ -119,7 +119,7 @@ def _samples(
                     prompt_ids=prompt,
                     response_ids=response,
                     advantage=0.0,
-                    trajectory=task * len(attempts) + attempt,
+                    trajectory=task * len(rollouts) + rollout,
                     step=step,
                     group=task,
                 )
@@ -129,7 +129,7 @@ def household() -> Iterator[Recording]:
     """The demo's home, with prompts as the demo puts them."""
     from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer
 
-    played = _play_all(DEMO, DEMO.panel("train")[: TASKS["household"]], STRAYS["household"])
+    played = _play_all(DEMO, DEMO.task_set("train")[: TASKS["household"]], STRAYS["household"])
     tokenizer = make_word_tokenizer((*DEMO.vocabulary(), *EXTRA_WORDS))
     return record("household", tokenizer, played=played, template=PromptTemplate(), instruction=DEMO.instruction())
 
@@ -139,7 +139,7 @@ def alfworld(games: str, tokenizer_folder: str) -> Iterator[Recording]:
     from transformers import AutoTokenizer
 
     part = Alfworld(path=games, max_steps=MAX_STEPS)
-    by_type = {task.tags: task for task in reversed(part.panel("train"))}
+    by_type = {task.tags: task for task in reversed(part.task_set("train"))}
     played = _play_all(part, list(by_type.values())[: TASKS["alfworld"]], STRAYS["alfworld"])
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     for source, template in TEMPLATES.items():
@@ -147,7 +147,7 @@ def alfworld(games: str, tokenizer_folder: str) -> Iterator[Recording]:
 
 
 def _play_all(part: EnvironmentPart, tasks: Sequence[Task], strays: float) -> list[list[list[Turn]]]:
-    return [[play(part, task, attempt, strays=strays) for attempt in range(ATTEMPTS)] for task in tasks]
+    return [[play(part, task, rollout, strays=strays) for rollout in range(ROLLOUTS)] for task in tasks]
 
 
 def main() -> None:

@@ -25,24 +25,24 @@ MEMORIES: dict[str, Memory] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """Step-wise samples of several groups, each an equal number of attempts at one task."""
+    """Step-wise samples of several groups, each an equal number of rollouts at one task."""
 
     source: str
     """Where they were played."""
     memory: str
     """What their prompts show of the past."""
     samples: tuple[Sample, ...]
-    """One a step, in the order of tasks, attempts and steps."""
+    """One a step, in the order of tasks, rollouts and steps."""
     made_up: bool = False
     """Whether the tokens are random instead of recorded."""
 
-    def groups(self, *, attempts: int, tasks: int | None = None, raw_tokens: int | None = None) -> tuple[Sample, ...]:
-        """The first attempts at each of the first `tasks` tasks, or of as many as have `raw_tokens` in all."""
+    def groups(self, *, rollouts: int, tasks: int | None = None, raw_tokens: int | None = None) -> tuple[Sample, ...]:
+        """The first rollouts at each of the first `tasks` tasks, or of as many as have `raw_tokens` in all."""
         chosen: list[Sample] = []
         for group in sorted({sample.group for sample in self.samples})[:tasks]:
             mine = [sample for sample in self.samples if sample.group == group]
             first = min(sample.trajectory for sample in mine)
-            mine = [sample for sample in mine if sample.trajectory < first + attempts]
+            mine = [sample for sample in mine if sample.trajectory < first + rollouts]
             if chosen and raw_tokens is not None and num_tokens(chosen) + num_tokens(mine) > raw_tokens:
                 break
             chosen += mine
@@ -96,7 +96,7 @@ def open_recording(folder: Path, source: str, memory: str) -> Recording:
     """The recorded samples, or made-up ones of the same shape where the file is missing."""
     if (folder / file_name(source, memory)).exists():
         return Recording.load(folder, source, memory)
-    return make_up(source, memory, num_tasks=4, attempts=16)
+    return make_up(source, memory, num_tasks=4, rollouts=16)
 
 
 def num_tokens(samples: Iterable[Sample]) -> int:
@@ -122,7 +122,7 @@ class Lengths:
     response: int
     """What is sampled."""
     steps: int
-    """Steps of an attempt."""
+    """Steps of a rollout."""
     vocabulary: int
     """Tokens are drawn from so many."""
 
@@ -137,7 +137,7 @@ LENGTHS = {
 """By source; *small* suits a processor."""
 
 
-def make_up(source: str, memory: str, *, num_tasks: int, attempts: int, seed: int = 0) -> Recording:
+def make_up(source: str, memory: str, *, num_tasks: int, rollouts: int, seed: int = 0) -> Recording:
     """Random tokens in the shape of step-wise rollouts; the first observation of a task is the same for all."""
     draw, shape = np.random.default_rng(seed), LENGTHS[source]
 
@@ -148,7 +148,7 @@ def make_up(source: str, memory: str, *, num_tasks: int, attempts: int, seed: in
     samples = []
     for task in range(num_tasks):
         instruction, first, first_list = words(shape.instruction), words(shape.observation), words(shape.listed)
-        for attempt in range(attempts):
+        for rollout in range(rollouts):
             past: list[tuple[int, ...]] = []
             for step in range(shape.steps):
                 seen, listed = (words(shape.observation), words(shape.listed)) if step else (first, first_list)
@@ -159,7 +159,7 @@ def make_up(source: str, memory: str, *, num_tasks: int, attempts: int, seed: in
                         prompt_ids=sum(shown, instruction) + seen + listed,
                         response_ids=response,
                         advantage=0.0,
-                        trajectory=task * attempts + attempt,
+                        trajectory=task * rollouts + rollout,
                         step=step,
                         group=task,
                     )

@@ -13,7 +13,7 @@ from typing import Any
 
 NONE = "-"
 GPU_HEAD = (
-    "rollouts, memory, attempts",
+    "rollouts, memory, rollouts",
     "fewer tokens than packed",
     "ours faster than packed",
     "of the ratio",
@@ -43,8 +43,8 @@ def gpu_table(sections: dict[str, Any]) -> list[str]:
 
 
 def case_name(case: dict[str, Any]) -> str:
-    """Rollouts, memory, attempts, and what is unusual about how the model ran."""
-    name = f"{case['source']}, {case['memory']}, {case['attempts']}"
+    """Rollouts, memory, rollouts, and what is unusual about how the model ran."""
+    name = f"{case['source']}, {case['memory']}, {case['rollouts']}"
     name += ", checkpointed" if case["checkpointed"] else ""
     name += "" if case.get("compiled", True) else ", not compiled"
     return f"{name} (made up)" if case["made_up"] else name

@@ -1,17 +1,17 @@
 """R^3 where it claims to work: long answers whose limit cuts many that fail, questions that come round.
 
-    python -m benchmarks.r3 [--seeds 4] [--processes 2] [--minutes 60] [--tokens 700000] [--arms NAME ...]
+    python -m benchmarks.r3 [--seeds 4] [--processes 2] [--minutes 60] [--tokens 700000] [--variants NAME ...]
                             [--folder runs/r3] [--add EARLIER.json] [--write benchmarks/results/r3.json]
     python -m benchmarks.r3 --calibrate [--limits 42 50 62 ...] [--long-limit 240] [--set KEY=VALUE ...] [--folder F]
 
 The start is a small model that has imitated a teacher who writes its search out (`written_search.py`, `start.toml`); as
 with a pretrained model, all seeds begin there, and differ in the order of questions and in what is sampled. 256
 questions with eight answers each, under a limit that hardly any reaches, say what the limit of training cuts
-(`calibration`; `--calibrate` ends there). Each arm (`arms.py`) then goes on from these weights on the same 512
-questions until it has sampled `--tokens`, those of guided attempts among them. Measured on the way: held-out questions,
-and some of the training ones, eight answers each at temperature 1. Arms are compared where all have sampled the same
-number of tokens, over the seeds that all arms have: interquartile mean, a 95 % interval over seeds, and the probability
-that a run is better than one of GRPO (Agarwal et al. 2021, arXiv:2108.13264).
+(`calibration`; `--calibrate` ends there). Each variant (`variants.py`) then goes on from these weights on the same 512
+questions until it has sampled `--tokens`, those of hinted rollouts among them. Measured on the way: held-out questions,
+and some of the training ones, eight answers each at temperature 1. Variants are compared where all have sampled the
+same number of tokens, over the seeds that all variants have: interquartile mean, a 95 % interval over seeds, and the
+probability that a run is better than one of GRPO (Agarwal et al. 2021, arXiv:2108.13264).
 
 After `--minutes` every run stops, and one that has sampled less than three quarters of its tokens is left out. Called
 again with the same folder, or with `--add` and an earlier result, runs that are done stay. The result is written every
@@ -32,9 +32,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.r3.arms import ARMS, BASELINE, LOSS
 from benchmarks.r3.runs import LIMITS, LONG_LIMIT, RUN_FILE, Job, calibrate, go_on, name_record, read_record
 from benchmarks.r3.summary import POINTS, report, summarise
+from benchmarks.r3.variants import BASELINE, LOSS, VARIANTS
 from benchmarks.result_file import read_commit, write_runs
 
 WRITE_EVERY = 10.0
@@ -63,10 +63,10 @@ def _report_failure(future: Future[Any]) -> None:
 
 
 def list_jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every run, the arms of a seed beside each other: a cut leaves whole seeds."""
+    """Every run, the variants of a seed beside each other: a cut leaves whole seeds."""
     return [
         {
-            "arm": arm,
+            "variant": variant,
             "seed": seed,
             "folder": str(options.folder),
             "changes": options.changes,
@@ -79,7 +79,7 @@ def list_jobs(options: argparse.Namespace) -> list[dict[str, Any]]:
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         }
         for seed in range(options.first_seed, options.first_seed + options.seeds)
-        for arm in options.arms
+        for variant in options.variants
     ]
 
 
@@ -98,7 +98,7 @@ def write_summary(options: argparse.Namespace) -> dict[str, Any]:
         "settings": describe_settings(options),
         "baseline": BASELINE,
         "calibration": json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None,
-        **summarise(records, options.arms, options.tokens),
+        **summarise(records, options.variants, options.tokens),
     }
     write_runs(content, records, options.write)
     return content
@@ -109,7 +109,7 @@ def describe_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "run_file": RUN_FILE.read_text(encoding="utf-8"),
         "changes": options.changes,
-        "arms": ARMS,
+        "variants": VARIANTS,
         "loss": LOSS,
         "tokens": options.tokens,
     }
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="wall-clock minutes")
     parser.add_argument("--tokens", type=int, default=700_000, help="sampled tokens of a run")
     parser.add_argument("--training-questions", type=int, default=128, help="training questions that are measured")
-    parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS))
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE", help="of run.toml")
     parser.add_argument("--folder", type=Path, default=Path("runs/r3"), help="runs and records")
     parser.add_argument("--add", type=Path, help="an earlier result, whose whole runs stay and are summed up too")

@@ -1,4 +1,4 @@
-"""The calibration of the start, and the run of an arm from it: a process each."""
+"""The calibration of the start, and the run of a variant from it: a process each."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.r3.arms import ARMS, LOSS
 from benchmarks.r3.measures import measure_answers
+from benchmarks.r3.variants import LOSS, VARIANTS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 RUN_FILE = Path(__file__).with_name("run.toml")
 START = RUN_FILE.with_name("start")
-CALIBRATION = {"split": "train", "tasks": 256, "attempts": 8, "temperature": 1.0}
+CALIBRATION = {"split": "train", "tasks": 256, "rollouts": 8, "temperature": 1.0}
 """The answers by which a limit is judged."""
 LONG_LIMIT = 240
 """Tokens of an answer while it is judged: hardly any of the start's reaches them."""
@@ -30,7 +30,7 @@ Job = Mapping[str, Any]
 
 def name_record(job: Job) -> Path:
     """Where the record of a run lies."""
-    return Path(job["folder"]) / "records" / f"{job['arm'].replace(', ', '-').replace(' ', '-')}-{job['seed']}.json"
+    return Path(job["folder"]) / "records" / f"{job['variant'].replace(', ', '-').replace(' ', '-')}-{job['seed']}.json"
 
 
 def read_record(job: Job) -> dict[str, Any] | None:
@@ -75,7 +75,7 @@ def _tell_calibration(calibration: dict[str, Any]) -> dict[str, Any]:
 
 
 def go_on(job: Job) -> None:
-    """Train an arm from its start until its tokens are sampled or its time is over, and measure it on the way."""
+    """Train a variant from its start until its tokens are sampled or its time is over, and scorer it on the way."""
     import torch
 
     from groupwise.training.loop import make_update
@@ -83,8 +83,8 @@ def go_on(job: Job) -> None:
 
     torch.set_num_threads(1)
     began, marks = time.process_time(), [*job["marks"], float("inf")]
-    record = {name: job[name] for name in ("arm", "seed", "commit", "machine")} | {"rows": []}
-    with _open_arm(job) as run:
+    record = {name: job[name] for name in ("variant", "seed", "commit", "machine")} | {"rows": []}
+    with _open_variant(job) as run:
         run.start_engine()
         spent: dict[str, float] = {"tokens": 0, "updates": 0, "seconds": 0.0}
         way: list[dict[str, float]] = []
@@ -99,7 +99,7 @@ def go_on(job: Job) -> None:
                 _measure(run, record, job, spent, way)
                 way = []
     last = record["rows"][-1]
-    print(f"{job['arm']} {job['seed']}: {last['success']:.3f} at {last['tokens']:,}", file=sys.stderr, flush=True)
+    print(f"{job['variant']} {job['seed']}: {last['success']:.3f} at {last['tokens']:,}", file=sys.stderr, flush=True)
 
 
 def _read_settings(job: Job) -> dict[str, Any]:
@@ -111,21 +111,21 @@ def _read_settings(job: Job) -> dict[str, Any]:
     return content
 
 
-def _open_arm(job: Job) -> Any:
-    """The run of an arm: what all share, with its algorithm and its plan."""
+def _open_variant(job: Job) -> Any:
+    """The run of a variant: what all share, with its algorithm and its plan."""
     from groupwise.training.config.run_file import decode_run
     from groupwise.training.open_run import open_run
 
     content = _read_settings(job)
-    arm = ARMS[job["arm"]]
-    content["algorithm"] = {**arm["algorithm"], "loss": dict(LOSS)}
-    content["rollout"]["plan"] |= arm.get("plan", {})
+    variant = VARIANTS[job["variant"]]
+    content["algorithm"] = {**variant["algorithm"], "loss": dict(LOSS)}
+    content["rollout"]["plan"] |= variant.get("plan", {})
     folder = Path(job["folder"]) / "runs" / name_record(job).stem
     shutil.rmtree(folder, ignore_errors=True)
     return open_run(decode_run(content), folder)
 
 
-WATCHED = ("credit/groups_with_signal", "credit/groups_rescued", "guidance/success", "replay/recalled")
+WATCHED = ("advantage/groups_with_signal", "advantage/groups_rescued", "hint/success", "replay/rollouts")
 """Metrics of updates that a row has as means since the row before."""
 
 
@@ -138,8 +138,8 @@ def _measure(
 
     limit = run.config.rollout.max_tokens
     held_out = measure_answers(evaluate_run(run, write=False).trajectories, limit)
-    panel = EvaluationConfig(**{**CALIBRATION, "tasks": job["training_questions"]})
-    training = measure_answers(evaluate_run(run, settings=panel, write=False).trajectories, limit)
+    task_set = EvaluationConfig(**{**CALIBRATION, "tasks": job["training_questions"]})
+    training = measure_answers(evaluate_run(run, settings=task_set, write=False).trajectories, limit)
     means = {
         name.partition("/")[2]: round(sum(metrics[name] for metrics in having) / len(having), 4)
         for name in WATCHED

@@ -15,8 +15,8 @@ from groupwise.data.records import Task
 from groupwise.data.seeds import seed_of
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import Panels, Proposal, build_panels, check_env, choose_split
 from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.task_set import Proposal, TaskSets, build_task_sets, check_env, choose_split
 from groupwise.envs.kit.words import split_words, vocabulary_of
 from groupwise.parts.part import Part
 
@@ -52,10 +52,10 @@ class WrittenSearch(Part, slot="env", self_contained=True):
     teacher_seed: int = 0
     """Root of the order in which the teacher tries lines."""
     max_steps: Annotated[int, Field(ge=1)] = 1
-    """An answer ends the attempt, so one step is all there is."""
+    """An answer ends the rollout, so one step is all there is."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.sizes, self.max_right, self.largest_number), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_task_sets(self.sizes, self.max_right, self.largest_number), split)
 
     def open(self, task: Task) -> WrittenSearchEnvironment:
         check_env(task, ENV)
@@ -72,7 +72,7 @@ class WrittenSearch(Part, slot="env", self_contained=True):
 
 
 class WrittenSearchEnvironment:
-    """One attempt at a target."""
+    """One rollout at a target."""
 
     __slots__ = ("_numbers", "_observation", "_part", "_progress", "_target", "_task")
 
@@ -169,8 +169,8 @@ def _make_observation(text: str) -> Observation:
 
 
 @cache
-def _build_panels(sizes: tuple[int, ...], max_right: float, largest_number: int) -> Panels:
-    return build_panels(ENV, lambda index: _draw(sizes, max_right, largest_number, index), sizes=SIZES)
+def _build_task_sets(sizes: tuple[int, ...], max_right: float, largest_number: int) -> TaskSets:
+    return build_task_sets(ENV, lambda index: _draw(sizes, max_right, largest_number, index), sizes=SIZES)
 
 
 def _draw(sizes: tuple[int, ...], max_right: float, largest_number: int, index: int) -> Proposal | None:

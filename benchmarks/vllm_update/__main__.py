@@ -2,12 +2,12 @@
 
     python -m benchmarks.vllm_update --folder /dev/shm/update --seconds 300 --write benchmarks/results/vllm_update.json
 
-`household`, 16 tasks of 8 attempts, whole history in the prompt, ten steps of 16 tokens each; random weights of
-Qwen2.5's 1.5B shape over its 151,936 ids, so that every attempt lasts to the step limit and every response to the token
-limit; engines in bfloat16, the learner's layers too. Rewards are drawn, so that every step has credit. Arms of a phase
-take turns, an update each, in one process; vLLM in the trainer's own process first, then vLLM's server, then our own
-engine in a server, these with lag 0 and lag 1. The first updates and the last are not counted; medians of the others.
-No checkpoints are written. What was measured by the time limit is what there is.
+`household`, 16 tasks of 8 rollouts, whole history in the prompt, ten steps of 16 tokens each; random weights of
+Qwen2.5's 1.5B shape over its 151,936 ids, so that every rollout lasts to the step limit and every response to the token
+limit; engines in bfloat16, the learner's layers too. Rewards are drawn, so that every step has credit. Variants of a
+phase take turns, an update each, in one process; vLLM in the trainer's own process first, then vLLM's server, then our
+own engine in a server, these with lag 0 and lag 1. The first updates and the last are not counted; medians of the
+others. No checkpoints are written. What was measured by the time limit is what there is.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ import torch
 import transformers
 
 from benchmarks.result_file import write_result
-from benchmarks.vllm_update.arms import CONTEXT, GPU_SHARE, PHASES, Shape, describe_arm
 from benchmarks.vllm_update.model import list_shapes, write_model
 from benchmarks.vllm_update.phase import JOB
 from benchmarks.vllm_update.summary import summarise
+from benchmarks.vllm_update.variants import CONTEXT, GPU_SHARE, PHASES, Shape, describe_variant
 from groupwise.engines.server_processes import ServerCommand, ServerProcess, groupwise_command
 from groupwise.engines.vllm.command import find_vllm, vllm_command
 from groupwise.training.config.run_file import decode_run
@@ -46,11 +46,11 @@ MAX_START = 150.0
 
 
 class Phase:
-    """A process that plays the arms of a phase, once it is told to."""
+    """A process that plays the variants of a phase, once it is told to."""
 
     def __init__(self, name: str, folder: Path) -> None:
         """Start it, so that it has imported everything by the time it is needed."""
-        self.name, self.arms = name, PHASES[name]
+        self.name, self.variants = name, PHASES[name]
         self.folder = folder / name.replace(" ", "_")
         self.folder.mkdir(parents=True)
         self._time = self.folder / "time"
@@ -60,9 +60,9 @@ class Phase:
 
     def begin(self, shape: Shape, urls: dict[str, str], warm: int) -> None:
         """Tell it what to play."""
-        arms = {arm: describe_arm(arm, shape, urls.get(arm)) for arm in self.arms}
+        variants = {variant: describe_variant(variant, shape, urls.get(variant)) for variant in self.variants}
         draft = self.folder / "job.draft"
-        draft.write_text(json.dumps({"timed_once": str(self._time), "warm": warm, "arms": arms}))
+        draft.write_text(json.dumps({"timed_once": str(self._time), "warm": warm, "variants": variants}))
         draft.replace(self.folder / JOB)
 
     def allow_timing(self) -> None:
@@ -78,17 +78,17 @@ class Phase:
             self._process.wait()
 
     def read(self) -> tuple[dict[str, list[Any]], dict[str, str]]:
-        """The updates of each arm so far, and the error of each that failed."""
-        updates = {arm: self.folder / f"{arm}.json" for arm in self.arms}
-        errors = {arm: self.folder / f"{arm}.error" for arm in self.arms}
+        """The updates of each variant so far, and the error of each that failed."""
+        updates = {variant: self.folder / f"{variant}.json" for variant in self.variants}
+        errors = {variant: self.folder / f"{variant}.error" for variant in self.variants}
         return (
-            {arm: json.loads(path.read_text()) for arm, path in updates.items() if path.exists()},
-            {arm: path.read_text().strip().splitlines()[-1] for arm, path in errors.items() if path.exists()},
+            {variant: json.loads(path.read_text()) for variant, path in updates.items() if path.exists()},
+            {variant: path.read_text().strip().splitlines()[-1] for variant, path in errors.items() if path.exists()},
         )
 
 
 def start_servers(phase: str, options: argparse.Namespace, model: Path) -> dict[str, ServerProcess]:
-    """A server for each arm of a phase, without waiting; the phase that compares engines needs none."""
+    """A server for each variant of a phase, without waiting; the phase that compares engines needs none."""
     on_gpu = options.device == "cuda"
     precision = "bfloat16" if on_gpu else "float32"
 
@@ -112,9 +112,9 @@ def start_servers(phase: str, options: argparse.Namespace, model: Path) -> dict[
         return groupwise_command(str(model), port=port, options=settings)
 
     make_command = {"vLLM server": make_vllm, "our server": make_ours}.get(phase)
-    arms = PHASES[phase] if make_command else ()
-    logs = {arm: options.folder / f"{arm.replace(' ', '_').replace(',', '')}.log" for arm in arms}
-    return {arm: ServerProcess(make_command, name=arm, log=logs[arm]) for arm in arms}
+    variants = PHASES[phase] if make_command else ()
+    logs = {variant: options.folder / f"{variant.replace(' ', '_').replace(',', '')}.log" for variant in variants}
+    return {variant: ServerProcess(make_command, name=variant, log=logs[variant]) for variant in variants}
 
 
 def wait_until_healthy(servers: dict[str, ServerProcess], deadline: float) -> dict[str, str]:
@@ -153,7 +153,7 @@ def play(options: argparse.Namespace) -> dict[str, Any]:
         urls = wait_until_healthy(servers, deadline)
         for phase, next_name in zip_longest(phases.values(), options.phases[1:]):
             phase.begin(shape, urls, options.warm)
-            # The next phase's servers open while this one's arms do, and nothing is timed before they have.
+            # The next phase's servers open while this one's variants do, and nothing is timed before they have.
             next_servers = start_servers(next_name, options, shape.model) if next_name else {}
             servers |= next_servers
             urls |= wait_until_healthy(next_servers, deadline)
@@ -171,7 +171,7 @@ def play(options: argparse.Namespace) -> dict[str, Any]:
 
 def list_words(shape: Shape) -> tuple[str, ...]:
     """The words of the home, as a tokenizer made from scratch would know them."""
-    settings = describe_arm("ours", shape, None) | {"model": {"kind": "tiny"}}
+    settings = describe_variant("ours", shape, None) | {"model": {"kind": "tiny"}}
     return decode_run(settings).words()
 
 
@@ -185,19 +185,19 @@ def find_vllm_version() -> str | None:
 
 def collect(options: argparse.Namespace, phases: dict[str, Phase]) -> dict[str, Any]:
     """Conditions, summary, and every update."""
-    arms, errors = dict[str, list[Any]](), dict[str, str]()
+    variants, errors = dict[str, list[Any]](), dict[str, str]()
     for phase in phases.values():
         updates, failed = phase.read()
-        arms |= updates
+        variants |= updates
         errors |= failed
     return {
         "command": "python -m benchmarks.vllm_update " + " ".join(sys.argv[1:]),
         "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__, "vllm": find_vllm_version()},
         "shape": options.shape,
-        **summarise(arms, list(PHASES.values()), warm=options.warm),
+        **summarise(variants, list(PHASES.values()), warm=options.warm),
         "errors": errors,
-        "updates": arms,
+        "updates": variants,
     }
 
 
@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1800.0, help="time limit of all of it")
     parser.add_argument("--phases", nargs="+", choices=list(PHASES), default=list(PHASES))
     parser.add_argument("--shape", choices=list(list_shapes()), default="1.5B")
-    parser.add_argument("--updates", type=int, default=3, help="updates of an arm that are timed")
+    parser.add_argument("--updates", type=int, default=3, help="updates of a variant that are timed")
     parser.add_argument("--warm", type=int, default=1, help="updates before the clock starts")
     parser.add_argument("--max-steps", type=int, default=10)
     parser.add_argument("--token-budget", type=int, default=8192)

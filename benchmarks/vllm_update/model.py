@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from benchmarks.prefix.shapes import SHAPES
-from benchmarks.vllm_update.arms import CONTEXT
+from benchmarks.vllm_update.variants import CONTEXT
 from groupwise.data.records import Trajectory
 from groupwise.data.seeds import seed_of
 from groupwise.models.tiny import EXTRA_WORDS, make_word_tokenizer

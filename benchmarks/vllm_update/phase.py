@@ -1,6 +1,6 @@
-"""Some arms that take turns in one process: `python -m benchmarks.vllm_update.phase FOLDER`.
+"""Some variants that take turns in one process: `python -m benchmarks.vllm_update.phase FOLDER`.
 
-What an arm measured is written after every update, so that a phase that is stopped leaves what it has.
+What a variant measured is written after every update, so that a phase that is stopped leaves what it has.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 import groupwise.training.loop
-from benchmarks.overlap.arms import Recorder
 from benchmarks.overlap.turns import TurnTaker, run_in_turns
+from benchmarks.overlap.variants import Recorder
 from benchmarks.vllm_update.watch import watch_parts
 from groupwise import train
 from groupwise.store.journal import Update
@@ -78,8 +78,10 @@ def wait_for(path: Path) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def play_arm(name: str, settings: Mapping[str, Any], folder: Path, job: Mapping[str, Any], turns: TurnTaker) -> None:
-    """Open an arm's run and make its updates, a turn each."""
+def play_variant(
+    name: str, settings: Mapping[str, Any], folder: Path, job: Mapping[str, Any], turns: TurnTaker
+) -> None:
+    """Open a variant's run and make its updates, a turn each."""
     began = time.perf_counter()
     recorder = FileRecorder(folder / f"{name}.json")
     gate = Gate(Path(job["timed_once"]), job["warm"] + 1)
@@ -91,7 +93,7 @@ def play_arm(name: str, settings: Mapping[str, Any], folder: Path, job: Mapping[
 
 
 class Printer(RunObserver):
-    """Says how far an arm is."""
+    """Says how far a variant is."""
 
     def __init__(self, name: str, recorder: Recorder) -> None:
         self._name, self._recorder = name, recorder
@@ -103,14 +105,14 @@ class Printer(RunObserver):
 
 
 def play_phase(folder: Path) -> None:
-    """Play all arms of a phase by turns; an arm that fails leaves its error beside the others' numbers."""
+    """Play all variants of a phase by turns; a variant that fails leaves its error beside the others' numbers."""
     wait_for(folder / JOB)
     job = json.loads((folder / JOB).read_text())
 
     def make_job(name: str, settings: Mapping[str, Any]) -> Any:
         def play(turns: TurnTaker) -> None:
             try:
-                play_arm(name, settings, folder, job, turns)
+                play_variant(name, settings, folder, job, turns)
             except BaseException:
                 (folder / f"{name}.error").write_text(traceback.format_exc())
                 traceback.print_exc()
@@ -119,7 +121,7 @@ def play_phase(folder: Path) -> None:
 
     # A checkpoint of 1.5 billion weights is 18 GB, and nobody resumes from it.
     groupwise.training.loop.save_run = lambda run, number: None
-    run_in_turns({name: make_job(name, settings) for name, settings in job["arms"].items()})
+    run_in_turns({name: make_job(name, settings) for name, settings in job["variants"].items()})
 
 
 if __name__ == "__main__":

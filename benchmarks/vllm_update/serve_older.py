@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse
-from vllm.entrypoints.serve.dev.rlhf import api_router as hand_over
+from vllm.entrypoints.serve.dev.rlhf import api_router as sync
 from vllm.entrypoints.serve.dev.server_info import api_router as server_info
 from vllm.entrypoints.serve.disagg.serving import ServingTokens
 
@@ -31,7 +31,7 @@ async def show_weights() -> JSONResponse:
 async def finish_weight_update(raw_request: Request) -> JSONResponse:
     """Finish, and remember the name that the weights are given."""
     body = await raw_request.json()
-    await hand_over.engine_client(raw_request).finish_weight_update()
+    await sync.engine_client(raw_request).finish_weight_update()
     HELD["weight_version"] = body["weight_version"]
     return JSONResponse(content={"message": "Weight update finished"})
 
@@ -46,7 +46,7 @@ def name_ids(logprobs: Any) -> Any:
 
 def add_what_is_missing() -> None:
     """Change vLLM before its server starts."""
-    router = hand_over.router
+    router = sync.router
     router.routes[:] = [route for route in router.routes if getattr(route, "path", "") != "/finish_weight_update"]
     router.add_api_route("/finish_weight_update", finish_weight_update, methods=["POST"])
     router.add_api_route("/weight_info", show_weights, methods=["GET"])

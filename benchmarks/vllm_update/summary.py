@@ -9,8 +9,8 @@ from typing import Any
 Record = Mapping[str, Any]
 
 
-def summarise_arm(updates: Sequence[Record], *, warm: int) -> dict[str, Any]:
-    """Medians of an arm: the warm updates and the last, beside which nothing is played ahead, are not counted."""
+def summarise_variant(updates: Sequence[Record], *, warm: int) -> dict[str, Any]:
+    """Medians of a variant: the warm updates and the last, beside which nothing is played ahead, are not counted."""
     timed = updates[warm:-1]
     stages = dict.fromkeys(stage for update in timed for stage in update["stages"])
     parts = dict.fromkeys(part for update in timed for part in update["inside"])
@@ -27,20 +27,22 @@ def summarise_arm(updates: Sequence[Record], *, warm: int) -> dict[str, Any]:
     }
 
 
-def compare_arms(baseline: Sequence[Record], arm: Sequence[Record], *, warm: int) -> dict[str, Any]:
-    """Ratios of seconds arm / baseline, of updates that were made one right after the other."""
-    pairs = zip(baseline[warm:-1], arm[warm:-1], strict=False)
+def compare_variants(baseline: Sequence[Record], variant: Sequence[Record], *, warm: int) -> dict[str, Any]:
+    """Ratios of seconds variant / baseline, of updates that were made one right after the other."""
+    pairs = zip(baseline[warm:-1], variant[warm:-1], strict=False)
     ratios = [ours["seconds"] / theirs["seconds"] for theirs, ours in pairs]
     return {"ratio": statistics.median(ratios), "ratios": ratios}
 
 
-def summarise(arms: Mapping[str, Sequence[Record]], pairs: Sequence[tuple[str, str]], *, warm: int) -> dict[str, Any]:
-    """Every arm that has an update to count, and every pair of such."""
-    counted = {name: updates for name, updates in arms.items() if len(updates) > warm + 1}
+def summarise(
+    variants: Mapping[str, Sequence[Record]], pairs: Sequence[tuple[str, str]], *, warm: int
+) -> dict[str, Any]:
+    """Every variant that has an update to count, and every pair of such."""
+    counted = {name: updates for name, updates in variants.items() if len(updates) > warm + 1}
     return {
-        "arms": {name: summarise_arm(updates, warm=warm) for name, updates in counted.items()},
+        "variants": {name: summarise_variant(updates, warm=warm) for name, updates in counted.items()},
         "pairs": {
-            f"{name} / {baseline}": compare_arms(counted[baseline], counted[name], warm=warm)
+            f"{name} / {baseline}": compare_variants(counted[baseline], counted[name], warm=warm)
             for baseline, name in pairs
             if baseline in counted and name in counted
         },

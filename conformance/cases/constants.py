@@ -12,12 +12,12 @@ SHAPED = 8.57375
 HALLWAY = join(
     *(walk(**{f"a{i}": [("door", 0), ("hall", 0), ("desk", 0), ("lamp", 10)]}) for i in range(8)),
 )
-"""Eight attempts that take the same four steps to the same success."""
+"""Eight rollouts that take the same four steps to the same success."""
 
 ALL_SIZES = single_step(**{f"n{n}": [0.37 * n + 0.013] * n for n in range(2, 65)})
 
 TWO_STEPS_IN_TWO_ORDERS = rows(
-    "task attempt index reward",
+    "task rollout index reward",
     *(("q", "up", t, r) for t, r in enumerate([0.1, 0.2, 0.3])),
     *(("q", "down", t, r) for t, r in enumerate([0.3, 0.2, 0.1])),
 )
@@ -133,14 +133,14 @@ CASES = [
     ),
     Case(
         name="eight-identical-successes-get-zero-under-hgpo",
-        why=f"{_R2}; the released recipe divides rounding by std + 1e-6 here (survey of peers, trap 4).",
+        why=f"{_R2}; the released method divides rounding by std + 1e-6 here (survey of peers, trap 4).",
         method="hgpo",
         columns=HALLWAY,
         expect=Zero(),
         trap=4,
     ),
     Case(
-        name="eight-identical-attempts-get-zero-under-salt",
+        name="eight-identical-rollouts-get-zero-under-salt",
         why="Constant rewards leave no base credit, so merging edges leaves none either (numbers, SALT).",
         method="salt",
         columns=with_columns(HALLWAY, action=["go"] * 32),

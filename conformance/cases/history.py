@@ -13,7 +13,7 @@ SHARED_PAST = walk(
     C=[("x", 0), ("b", 0), ("c", 0.5)],
     D=[("y", 0), ("z", 0), ("c", 0.1)],
 )
-"""State c is reached by four attempts, three of them through b, two through a and b."""
+"""State c is reached by four rollouts, three of them through b, two through a and b."""
 
 CONSTANT_LEVEL = walk(
     A=[("p", 0), ("s", 1)],
@@ -90,8 +90,8 @@ CASES = [
         trap=11,
     ),
     Case(
-        name="repeat-visits-of-one-attempt-are-members",
-        why="Any time index, also of the same attempt (numbers, HGPO); one could count each attempt once.",
+        name="repeat-visits-of-one-rollout-are-members",
+        why="Any time index, also of the same rollout (numbers, HGPO); one could count each rollout once.",
         method="hgpo",
         options={"gamma": 0.5, "scale": "none", "depth": 0},
         columns=walk(A=[("s", 0), ("s", 1)], B=[("s", 0)]),
@@ -110,7 +110,7 @@ CASES = [
     ),
     Case(
         name="a-level-of-two-has-z-scores-of-one",
-        why="The recipe's deviation divides by n, GiGPO's by n - 1 (numbers, HGPO released, point 10).",
+        why="The method's deviation divides by n, GiGPO's by n - 1 (numbers, HGPO released, point 10).",
         method="hgpo",
         options={"gamma": 1.0},
         columns=walk(A=[("s", 1)], B=[("s", 0)]),
@@ -125,7 +125,7 @@ CASES = [
         method="hgpo",
         options=PLAIN,
         columns=rows(
-            "task attempt index state reward",
+            "task rollout index state reward",
             ("q", "A", 0, "p", 0.0),
             ("q", "A", 2, "s", 1.0),
             ("q", "B", 0, "p", 0.0),
@@ -143,7 +143,7 @@ CASES = [
         method="hgpo",
         options={"gamma": 0.5, "scale": "none", "depth": 0},
         columns=rows(
-            "task attempt index state reward",
+            "task rollout index state reward",
             ("q", "A", 7, "t", 8.0),
             ("q", "A", 3, "s", 2.0),
             ("q", "B", 0, "s", 0.0),

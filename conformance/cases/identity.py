@@ -16,8 +16,8 @@ NINE = [(i, i) for i in range(9)]
 
 CASES = [
     Case(
-        name="attempts-of-two-tasks-may-share-their-ids",
-        why="An attempt id is scoped to its task (R1; rLLM#776 grouped by the wrong id).",
+        name="rollouts-of-two-tasks-may-share-their-ids",
+        why="A rollout id is scoped to its task (R1; rLLM#776 grouped by the wrong id).",
         method="grpo",
         columns=with_columns(single_step(p=[1.0, 0.0], q=[5.0, 9.0]), state=["start"] * 4),
         expect=Values([0.70711, -0.70711, -0.70711, 0.70711], ANY_EPS),
@@ -28,7 +28,7 @@ CASES = [
         why="A sliding window over an interleaved batch mixes tasks (prime-rl#600).",
         method="grpo",
         columns=rows(
-            "task attempt index reward",
+            "task rollout index reward",
             *((task, i, 0, reward) for i in range(4) for task, reward in (("p", T1[i]), ("q", float(i == 3)))),
         ),
         # p: 1,0,0,1 gives +-0.8660; q: 0,0,0,1 gives -0.5 and 1.5.
@@ -46,7 +46,7 @@ CASES = [
     ),
     Case(
         name="seven-survivors-of-eight-are-compared-with-each-other",
-        why="A failed attempt leaves the statistics; partial groups normalise over the survivors (R6).",
+        why="A failed rollout leaves the statistics; partial groups normalise over the survivors (R6).",
         method="grpo",
         columns=single_step(q=T1[:7]),
         # mean 2/7, sample std 0.487950.
@@ -55,10 +55,10 @@ CASES = [
     ),
     Case(
         name="ids-that-read-alike-when-joined-stay-apart",
-        why="Keys made by joining task and attempt with an underscore collide: a_1 + 0 and a + 1_0 (R1).",
+        why="Keys made by joining task and rollout with an underscore collide: a_1 + 0 and a + 1_0 (R1).",
         method="dr_grpo",
         columns=rows(
-            "task attempt index reward",
+            "task rollout index reward",
             ("a", "1_0", 0, 8.0),
             ("a", "2_0", 0, 0.0),
             ("a_1", "0", 0, 1.0),
@@ -116,12 +116,12 @@ CASES = [
         trap=8,
     ),
     Case(
-        name="renaming-tasks-and-attempts-changes-nothing",
+        name="renaming-tasks-and-rollouts-changes-nothing",
         why="An id is a name, its spelling and sort order carry no meaning (R1).",
         method="hgpo",
         columns=THREE_ROUTES,
         expect=Agrees(
-            columns=with_columns(THREE_ROUTES, task=[10] * 9, attempt=[9] * 3 + [100] * 2 + [11] * 4), tolerance=DOUBLE
+            columns=with_columns(THREE_ROUTES, task=[10] * 9, rollout=[9] * 3 + [100] * 2 + [11] * 4), tolerance=DOUBLE
         ),
         trap=8,
     ),

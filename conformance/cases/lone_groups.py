@@ -10,11 +10,11 @@ PAIR_AND_LONE = single_step(p=[1.0, 0.0], q=[0.7])
 _RAW = "verl, SkyRL and Trinity pass the raw reward, TRL refuses the set-up, we give 0 (R3; numbers, Edges)"
 
 FORK = walk(A=[("door", 0), ("hall", 1)], B=[("door", 0), ("roof", 0)])
-"""Two attempts that share their first state and part ways."""
+"""Two rollouts that share their first state and part ways."""
 
 CASES = [
     Case(
-        name="a-lone-attempt-gets-zero",
+        name="a-lone-rollout-gets-zero",
         why=f"{_RAW}; a raw reward is no comparison.",
         method="grpo",
         columns=PAIR_AND_LONE,
@@ -24,7 +24,7 @@ CASES = [
         trap=5,
     ),
     Case(
-        name="a-lone-attempt-keeps-its-reward-when-asked",
+        name="a-lone-rollout-keeps-its-reward-when-asked",
         why=f"{_RAW} unless alone='raw' is set.",
         method="grpo",
         options={"alone": "raw"},
@@ -34,7 +34,7 @@ CASES = [
         trap=5,
     ),
     Case(
-        name="a-lone-attempt-gets-zero-without-a-deviation",
+        name="a-lone-rollout-gets-zero-without-a-deviation",
         why=f"{_RAW}.",
         method="dr_grpo",
         columns=PAIR_AND_LONE,
@@ -43,7 +43,7 @@ CASES = [
         trap=5,
     ),
     Case(
-        name="a-lone-attempt-has-no-others-to-average",
+        name="a-lone-rollout-has-no-others-to-average",
         why=f"{_RAW}; leave-one-out has an empty mean (numbers, RLOO: G = 1 gives 0).",
         method="rloo",
         columns=PAIR_AND_LONE,
@@ -52,7 +52,7 @@ CASES = [
         trap=5,
     ),
     Case(
-        name="a-lone-attempt-leaves-other-groups-alone",
+        name="a-lone-rollout-leaves-other-groups-alone",
         why="Whatever a group of one gets, the other groups do not notice it (R1, R6).",
         method="grpo",
         columns=PAIR_AND_LONE,
@@ -60,7 +60,7 @@ CASES = [
         trap=5,
     ),
     Case(
-        name="a-lone-attempt-is-held-against-the-virtual-best",
+        name="a-lone-rollout-is-held-against-the-virtual-best",
         why="The release passes the raw reward for G = 1, we use the two-element virtual group (numbers, NGRPO).",
         method="ngrpo",
         columns=single_step(q=[0.0]),
@@ -70,7 +70,7 @@ CASES = [
         trap=5,
     ),
     Case(
-        name="a-lone-attempt-keeps-its-reward-in-released-ngrpo",
+        name="a-lone-rollout-keeps-its-reward-in-released-ngrpo",
         why="reference=True reproduces the release: mean 0 and std 1 for G = 1 (numbers, NGRPO).",
         method="ngrpo",
         options={"reference": True},
@@ -80,7 +80,7 @@ CASES = [
         trap=5,
     ),
     Case(
-        name="lone-attempts-still-learn-from-the-batch",
+        name="lone-rollouts-still-learn-from-the-batch",
         why="REINFORCE++ whitens over the batch and needs no group, so G = 1 has a signal (numbers, REINFORCE++).",
         method="reinforce_pp",
         columns=single_step(p=[1.0], q=[0.0]),
@@ -136,7 +136,7 @@ CASES = [
         why="One distinct value only gives 0 (numbers, MARS).",
         method="mars",
         columns=rows(
-            "task attempt index reward role",
+            "task rollout index reward role",
             ("q", "A", 0, 1.0, "buyer"),
             ("q", "B", 0, 0.0, "buyer"),
             ("q", "A", 1, 9.0, "seller"),

@@ -8,7 +8,7 @@ from conformance.expectations import DOUBLE, Agrees, Values, Zero
 from conformance.tables import walk, with_columns
 
 STUMBLE = with_columns(walk(A=[("s0", 0), ("s1", 1)], B=[("s0", 0), ("s1", 0)]), well_formed=[True, False, True, True])
-"""Attempt A succeeds with a malformed response at its last step."""
+"""Rollout A succeeds with a malformed response at its last step."""
 
 CASES = [
     Case(
@@ -34,7 +34,7 @@ CASES = [
     ),
     Case(
         name="a-penalty-lowers-the-episode-score-of-its-row-in-released-gigpo",
-        why="So rows of one attempt can have different episode scores (numbers, GiGPO released).",
+        why="So rows of one rollout can have different episode scores (numbers, GiGPO released).",
         method="gigpo",
         options={"gamma": 0.9, "scale": "none", "reference": True},
         columns=STUMBLE,
@@ -71,7 +71,7 @@ CASES = [
         trap=12,
     ),
     Case(
-        name="equally-malformed-attempts-get-zero",
+        name="equally-malformed-rollouts-get-zero",
         why="The same penalty everywhere leaves a group constant (R2).",
         method="gigpo",
         columns=with_columns(walk(A=[("s", 0.7)], B=[("s", 0.7)], C=[("s", 0.7)]), well_formed=[False] * 3),

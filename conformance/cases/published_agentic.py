@@ -14,7 +14,7 @@ THREE_ROUTES = walk(
 """The data of numbers, Routes. With gamma 0.9 the returns are 8.1, 9, 10; 0, 0; 7.29, 8.1, 9, 10."""
 
 SHARED_EDGES = rows(
-    "task attempt index state action reward",
+    "task rollout index state action reward",
     *(("q", "T1", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "b", 0), ("s2", "c", 1)])),
     *(("q", "T2", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "b", 0), ("s2", "d", 1)])),
     *(("q", "T3", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "e", 0)])),
@@ -23,7 +23,7 @@ SHARED_EDGES = rows(
 """The vector of numbers, SALT: rewards 1, 1, 0, 0; edge a in all four, b in three, the others in one."""
 
 TURNS = rows(
-    "task attempt index reward",
+    "task rollout index reward",
     ("q", "A", 0, 0.2),
     ("q", "A", 1, 0.8),
     ("q", "B", 0, -0.5),
@@ -90,7 +90,7 @@ CASES = [
     ),
     Case(
         name="three-routes-under-gigpo-with-z-scores",
-        why="Vector of numbers, Routes: episode statistics over attempts, sample deviation.",
+        why="Vector of numbers, Routes: episode statistics over rollouts, sample deviation.",
         method="gigpo",
         options={"gamma": 0.9},
         columns=THREE_ROUTES,
@@ -108,7 +108,7 @@ CASES = [
         trap=6,
     ),
     Case(
-        name="three-routes-under-released-gigpo-count-an-attempt-once-per-step",
+        name="three-routes-under-released-gigpo-count-an-rollout-once-per-step",
         why="The release takes the episode's over rows: mean 7.7778, std 4.4096 (numbers, GiGPO released and Routes).",
         method="gigpo",
         options={"gamma": 0.9, "step_weight": 0.0, "reference": True},
@@ -150,8 +150,8 @@ CASES = [
         expect=Values([0, 0.2887, 0.8660, 0, 0.2887, 0.8660, 0, -0.8660, 0, 0.2887, -0.8660], FOUR_DECIMALS),
     ),
     Case(
-        name="two-turns-and-four-turns-count-as-one-attempt-each",
-        why="Vector of numbers, Flow-GRPO, the paper's form: statistics over attempts.",
+        name="two-turns-and-four-turns-count-as-one-rollout-each",
+        why="Vector of numbers, Flow-GRPO, the paper's form: statistics over rollouts.",
         method="flow_grpo",
         columns=make_finished({("q", "A"): (2, 1.0), ("q", "B"): (4, 0.0)}),
         expect=Values([0.7071] * 2 + [-0.7071] * 4, FOUR_DECIMALS),

@@ -170,13 +170,13 @@ CASES = [
     ),
 ] + [
     Case(
-        name=f"an-attempt-of-many-steps-counts-once-under-{method.replace('_', '-')}",
-        why="Group statistics are over attempts (R4): the lengths 1, 5, 2 and 9 change nothing.",
+        name=f"an-rollout-of-many-steps-counts-once-under-{method.replace('_', '-')}",
+        why="Group statistics are over rollouts (R4): the lengths 1, 5, 2 and 9 change nothing.",
         method=method,
         columns=make_finished(
             {("q", "A"): (1, 1.0), ("q", "B"): (5, 0.0), ("q", "C"): (2, 0.25), ("q", "D"): (9, 0.5)}
         ),
-        # Last rows of the attempts: 0, 5, 7, 16.
+        # Last rows of the rollouts: 0, 5, 7, 16.
         expect=Agrees(
             columns=single_step(q=[1.0, 0.0, 0.25, 0.5]), pairs=[(0, 0), (5, 1), (7, 2), (16, 3)], tolerance=DOUBLE
         ),

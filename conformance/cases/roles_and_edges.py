@@ -7,7 +7,7 @@ from conformance.cases.published_agentic import SHARED_EDGES, TURNS
 from conformance.expectations import DOUBLE, FOUR_DECIMALS, SIX_DECIMALS, Agrees, Values
 from conformance.tables import rows, single_step, with_columns
 
-EDGE_COLUMNS = "task attempt index state action reward"
+EDGE_COLUMNS = "task rollout index state action reward"
 
 DETOUR = rows(
     EDGE_COLUMNS,
@@ -16,7 +16,7 @@ DETOUR = rows(
     ("q", "B", 0, "y", "look", 0.0),
     ("q", "B", 1, "s", "take", 0.0),
 )
-"""Two attempts that take the same last step from different pasts."""
+"""Two rollouts that take the same last step from different pasts."""
 
 LOOP = rows(
     EDGE_COLUMNS,
@@ -34,7 +34,7 @@ CASES = [
         why="Players have different reward distributions (numbers, MARS).",
         method="mars",
         columns=rows(
-            "task attempt index reward role",
+            "task rollout index reward role",
             ("q", "A", 0, 1.0, "buyer"),
             ("q", "A", 1, 10.0, "seller"),
             ("q", "B", 0, 0.0, "buyer"),
@@ -108,7 +108,7 @@ CASES = [
         expect=Values([0.0, 0.7071, 0.0, -0.7071], FOUR_DECIMALS),
     ),
     Case(
-        name="an-edge-walked-twice-counts-once-per-attempt",
+        name="an-edge-walked-twice-counts-once-per-rollout",
         why="A loop must not outvote others (numbers, SALT, our choice; the option counts occurrences).",
         method="salt",
         options={"history": 0},

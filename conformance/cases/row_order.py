@@ -11,18 +11,18 @@ from conformance.tables import reorder, rows
 
 
 def make_wandering(terminal_only: bool) -> Columns:
-    """Three tasks of four attempts with two to six steps through five states, irregular rewards throughout."""
+    """Three tasks of four rollouts with two to six steps through five states, irregular rewards throughout."""
     draw = random.Random(7)
     table = []
     for task in ("ask", "buy", "cook"):
-        for attempt in range(4):
+        for rollout in range(4):
             length = draw.randint(2, 6)
             for t in range(length):
                 reward = draw.uniform(-1.0, 3.0) if not terminal_only or t == length - 1 else 0.0
                 state = draw.choice(["door", "hall", "desk", "lamp", "roof"])
                 action, role = draw.choice(["go", "take"]), draw.choice(["buyer", "seller"])
-                table.append((task, attempt, t, state, reward, action, role, draw.randint(1, 9)))
-    return rows("task attempt index state reward action role tokens", *table)
+                table.append((task, rollout, t, state, reward, action, role, draw.randint(1, 9)))
+    return rows("task rollout index state reward action role tokens", *table)
 
 
 WANDERING = make_wandering(terminal_only=False)
@@ -55,7 +55,7 @@ CASES = (
     + [
         Case(
             name="shuffled-rows-keep-their-credit-under-hgpo",
-            why=f"{_R1}; the released recipe reads history from row order (survey of peers, trap 9).",
+            why=f"{_R1}; the released method reads history from row order (survey of peers, trap 9).",
             method="hgpo",
             columns=WANDERING,
             expect=OrderFree(DOUBLE),

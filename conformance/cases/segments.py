@@ -7,7 +7,7 @@ from conformance.expectations import ANY_EPS, DOUBLE, SINGLE, Agrees, Values
 from conformance.tables import rows
 
 WHOLE = rows(
-    "task attempt index state reward tokens",
+    "task rollout index state reward tokens",
     ("q", "A", 0, "door", 0.0, 6),
     ("q", "A", 1, "hall", 1.0, 3),
     ("q", "B", 0, "door", 0.0, 2),
@@ -17,7 +17,7 @@ WHOLE = rows(
     ("r", "B", 0, "door", 0.0, 2),
 )
 CUT = rows(
-    "task attempt index state reward tokens segment",
+    "task rollout index state reward tokens segment",
     ("q", "A", 0, "door", 0.0, 1, 0),
     ("q", "A", 0, "door", 0.0, 2, 1),
     ("q", "A", 0, "door", 0.0, 3, 2),
@@ -32,7 +32,7 @@ CUT = rows(
 PAIRS = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 3), (7, 4), (8, 5), (9, 6)]
 """Row of CUT, and the row of WHOLE that it is a part of."""
 
-_CUT = "Cutting an attempt into segments changes no credit (slime suggests dividing rewards, verl copies them)"
+_CUT = "Cutting a rollout into segments changes no credit (slime suggests dividing rewards, verl copies them)"
 
 CASES = [
     Case(
@@ -59,7 +59,7 @@ CASES = [
         why="A step's reward is the sum over its parts; copying it to each part would count it twice.",
         method="dr_grpo",
         columns=rows(
-            "task attempt index reward segment",
+            "task rollout index reward segment",
             ("q", "A", 0, 0.75, 0),
             ("q", "A", 0, 0.25, 1),
             ("q", "B", 0, 0.0, 0),

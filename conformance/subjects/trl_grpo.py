@@ -3,7 +3,7 @@
 Nothing is downloaded: the model and the tokenizer are built in memory. The dataset has one prompt per task, the
 reward function returns the case's rewards, and the advantages are those that `_generate_and_score_completions`
 hands to the loss in `trainer.train()`. The trainer forms its groups from its own sampler, which repeats each prompt
-`num_generations` times, so one row per attempt and one group size for all tasks is all that can be put to it.
+`num_generations` times, so one row per rollout and one group size for all tasks is all that can be put to it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from conformance.case import Columns, Options
-from conformance.subjects.attempts import attempts_by_task, episode_returns, rows_by_attempt
+from conformance.subjects.rollouts import episode_returns, rollouts_by_task, rows_by_rollout
 
 disable_progress_bars()
 
@@ -66,9 +66,9 @@ class TrlGrpo:
             return "eps is fixed at 1e-4"
         if options.get("ddof", 1) != 1:
             return "the deviation is always that of a sample"
-        if any(len(members) > 1 for members in rows_by_attempt(columns).values()):
+        if any(len(members) > 1 for members in rows_by_rollout(columns).values()):
             return "a rollout is one row"
-        sizes = {len(attempts) for attempts in attempts_by_task(columns).values()}
+        sizes = {len(rollouts) for rollouts in rollouts_by_task(columns).values()}
         if min(sizes) < 2:
             return "the configuration refuses groups of one"
         if len(sizes) > 1:
@@ -76,13 +76,13 @@ class TrlGrpo:
         return None
 
     def advantage(self, method: str, options: Options, columns: Columns) -> list[float]:
-        tasks, returns, members = attempts_by_task(columns), episode_returns(columns), rows_by_attempt(columns)
-        groups = [[returns[attempt] for attempt in attempts] for attempts in tasks.values()]
+        tasks, returns, members = rollouts_by_task(columns), episode_returns(columns), rows_by_rollout(columns)
+        groups = [[returns[rollout] for rollout in rollouts] for rollouts in tasks.values()]
         answer = self._train_once(method, groups)
         credit = [0.0] * len(members)
-        for number, attempts in enumerate(tasks.values()):
-            for place, attempt in enumerate(attempts):
-                credit[members[attempt][0]] = answer[number, place]
+        for number, rollouts in enumerate(tasks.values()):
+            for place, rollout in enumerate(rollouts):
+                credit[members[rollout][0]] = answer[number, place]
         return credit
 
     def _train_once(self, method: str, groups: list[list[float]]) -> dict[tuple[int, int], float]:

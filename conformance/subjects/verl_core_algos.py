@@ -1,12 +1,12 @@
 """verl's estimators (`verl.trainer.ppo.core_algos`), called the way its v1 trainer calls them.
 
-An agent loop of verl may return several outputs for one attempt (a session). The worker copies the last output's
+An agent loop of verl may return several outputs for one rollout (a session). The worker copies the last output's
 score to all of them (`v1/agent_loop_tq.py`, `_agent_loop_postprocess`), puts a row's score on the last token of its
 response in single precision (`experimental/agent_loop/agent_loop.py`, `rm_scores`), and names the row
 `{uid}_{session}_{index}`. The trainer (`v1/trainer_base.py`, `_compute_advantage`) hands the rows to
 `compute_advantage_for_multi_trajectories` (`v1/utils.py`): for `grpo` only the row with the highest index of each
 session enters `core_algos` and its result is copied to the session's other rows; every other estimator gets all
-rows as they are. So here: one row of a table is one output, an attempt is a session, its score is its episode
+rows as they are. So here: one row of a table is one output, a rollout is a session, its score is its episode
 return, and `tokens` is the length of the response.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from conformance.case import Columns, Options
-from conformance.subjects.attempts import episode_returns, pays_only_at_the_end, rows_by_attempt
+from conformance.subjects.rollouts import episode_returns, pays_only_at_the_end, rows_by_rollout
 
 with warnings.catch_warnings():
     # verl warns of every training engine that is not installed.
@@ -58,7 +58,7 @@ class VerlCoreAlgos:
         if options.get("ddof", 1) != 1:
             return "the deviation is always that of a sample"
         if options.get("average") == "step" and method in ("grpo", "dr_grpo"):
-            return "the v1 trainer counts an attempt once for this estimator"
+            return "the v1 trainer counts a rollout once for this estimator"
         if options.get("alone", "raw") != "raw":
             return "a group of one always keeps its reward"
         if method == "reinforce_pp":
@@ -70,7 +70,7 @@ class VerlCoreAlgos:
         if options.get("gamma", 1.0) != 1.0:
             return "rewards are discounted from token to token, not from step to step"
         if not pays_only_at_the_end(columns):
-            return "an attempt has one score; rewards of single steps are not carried"
+            return "a rollout has one score; rewards of single steps are not carried"
         return None
 
     def advantage(self, method: str, options: Options, columns: Columns) -> list[float]:
@@ -96,11 +96,11 @@ def as_batch(columns: Columns) -> tuple[Any, list[str]]:
     rewards = torch.zeros(count, max(tokens), dtype=torch.float32)
     mask = torch.zeros(count, max(tokens), dtype=torch.int64)
     keys = [""] * count
-    for session, (attempt, members) in enumerate(rows_by_attempt(columns).items()):
+    for session, (rollout, members) in enumerate(rows_by_rollout(columns).items()):
         for index, row in enumerate(members):
-            rewards[row, tokens[row] - 1] = returns[attempt]
+            rewards[row, tokens[row] - 1] = returns[rollout]
             mask[row, : tokens[row]] = 1
-            keys[row] = f"{attempt[0]}_{session}_{index}"
+            keys[row] = f"{rollout[0]}_{session}_{index}"
     batch = DataProto(batch=TensorDict({"token_level_rewards": rewards, "response_mask": mask}, batch_size=count))
     batch.non_tensor_batch["uid"] = np.array(columns["task"], dtype=object)
     return batch, keys

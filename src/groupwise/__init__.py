@@ -2,13 +2,13 @@
 
 from groupwise import StepTable, methods
 
-table = StepTable.from_columns(task=..., attempt=..., index=..., state=..., reward=...)
+table = StepTable.from_columns(task=..., rollout=..., step=..., state=..., reward=...)
 credit = methods.hgpo(depth=2).advantage(table)
 credit.values, credit.compared
 
 Training needs torch, and is loaded at its first use:
 
-folder = groupwise.train({"algorithm": {"recipe": "hgpo"}, "env": {"kind": "household"}, "model": {"kind": "tiny"}})
+folder = groupwise.train({"algorithm": {"method": "hgpo"}, "env": {"kind": "household"}, "model": {"kind": "tiny"}})
 groupwise.read_run(folder).metrics()
 """
 

@@ -13,7 +13,7 @@ from groupwise.system.lazy_names import import_when_asked
 
 if TYPE_CHECKING:
     from groupwise.data.credit import Comparison, Credit, Derivation, Shared, TokenCredit, TokenTrace, WeightedSum
-    from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+    from groupwise.data.past_rollouts import PastRollout, ReplayedRollout
     from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
     from groupwise.data.samples import Pair, PolicyRole, PromptAndResponse, Sample, Totals
     from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from groupwise.engines.engine import Engine, Generation, Request, VersionSpan
     from groupwise.engines.model_source import ModelSource
     from groupwise.envs import Environment, Observation, Outcome, Progress
-    from groupwise.learner import Learned, Learner, LearnerConfig, LearnerSlot, WeightTransfer, WeightTransferSlot
+    from groupwise.learner import Learned, Learner, LearnerConfig, LearnerSlot, WeightSync, WeightSyncSlot
     from groupwise.losses import (
         ENTROPY,
         OLD_LOGP,
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from groupwise.parts.part import Part, Slot
     from groupwise.parts.slots import Draw, EngineSlot, Loss
     from groupwise.parts.stateful import ObservedUpdate, PartState
-    from groupwise.rollout import AttemptRequest, Group, PlanTools, Played, PlayedRound
+    from groupwise.rollout import Group, PlanTools, Played, PlayedRound, RolloutRequest
     from groupwise.rollout.forks import Fork
     from groupwise.rollout.judges import JudgeQuestion
-    from groupwise.rollout.measures import Continuation, Tools
-    from groupwise.store.attempt_index import PastAttempts
+    from groupwise.rollout.scorers import Continuation, Tools
+    from groupwise.store.rollout_index import PastRollouts
     from groupwise.system.errors import (
         ConfigError,
         EngineFault,
@@ -70,7 +70,7 @@ PLACES = {
         "TokenCredit",
         "TokenTrace",
     ),
-    "groupwise.data.past_attempts": ("PastAttempt", "RecalledAttempt"),
+    "groupwise.data.past_rollouts": ("PastRollout", "ReplayedRollout"),
     "groupwise.data.records": ("Origin", "Step", "StopReason", "Task", "Trajectory"),
     "groupwise.data.samples": ("Pair", "PromptAndResponse", "Sample", "Totals", "PolicyRole"),
     "groupwise.data.segments": ("BoolArray", "FloatArray", "IntArray", "Segments"),
@@ -80,7 +80,7 @@ PLACES = {
     "groupwise.engines.engine": ("Engine", "Generation", "Request", "VersionSpan"),
     "groupwise.engines.model_source": ("ModelSource",),
     "groupwise.envs": ("Environment", "Observation", "Outcome", "Progress"),
-    "groupwise.learner": ("Learned", "Learner", "LearnerConfig", "LearnerSlot", "WeightTransfer", "WeightTransferSlot"),
+    "groupwise.learner": ("Learned", "Learner", "LearnerConfig", "LearnerSlot", "WeightSync", "WeightSyncSlot"),
     "groupwise.losses": (
         "ENTROPY",
         "LossResult",
@@ -101,11 +101,11 @@ PLACES = {
     "groupwise.parts.part": ("Part", "Slot"),
     "groupwise.parts.slots": ("Draw", "EngineSlot", "Loss"),
     "groupwise.parts.stateful": ("ObservedUpdate", "PartState"),
-    "groupwise.rollout": ("AttemptRequest", "Group", "PlanTools", "Played", "PlayedRound"),
+    "groupwise.rollout": ("RolloutRequest", "Group", "PlanTools", "Played", "PlayedRound"),
     "groupwise.rollout.forks": ("Fork",),
     "groupwise.rollout.judges": ("JudgeQuestion",),
-    "groupwise.rollout.measures": ("Continuation", "Tools"),
-    "groupwise.store.attempt_index": ("PastAttempts",),
+    "groupwise.rollout.scorers": ("Continuation", "Tools"),
+    "groupwise.store.rollout_index": ("PastRollouts",),
     "groupwise.system.errors": (
         "ConfigError",
         "EngineFault",
@@ -129,7 +129,6 @@ __all__ = [
     "PAIRS",
     "REFERENCE_LOGP",
     "SPANS",
-    "AttemptRequest",
     "BoolArray",
     "Comparison",
     "ConfigError",
@@ -166,8 +165,8 @@ __all__ = [
     "PairTerms",
     "Part",
     "PartState",
-    "PastAttempt",
-    "PastAttempts",
+    "PastRollout",
+    "PastRollouts",
     "PlanTools",
     "Played",
     "PlayedRound",
@@ -175,9 +174,10 @@ __all__ = [
     "PolicyRole",
     "Progress",
     "PromptAndResponse",
-    "RecalledAttempt",
     "RecordError",
+    "ReplayedRollout",
     "Request",
+    "RolloutRequest",
     "Sample",
     "Segments",
     "Shared",
@@ -199,8 +199,8 @@ __all__ = [
     "TrajectorySums",
     "VersionSpan",
     "WarmStartConfig",
-    "WeightTransfer",
-    "WeightTransferSlot",
+    "WeightSync",
+    "WeightSyncSlot",
     "WeightedSum",
     "check_engine",
     "share_of_pairs",

@@ -47,9 +47,9 @@ def test_the_readme_gives_the_numbers_that_come_out() -> None:
 
 def test_the_counts_of_the_readme_are_those_of_what_there_is() -> None:
     text = README.read_text(encoding="utf-8")
-    counted = re.findall(r"of the same parts; there are (\d+)\.|\*\*(\d+) recipes, of", text)
+    counted = re.findall(r"of the same parts; there are (\d+)\.|\*\*(\d+) methods, of", text)
     assert [int(first or second) for first, second in counted] == [len(methods.names())] * 2
-    oracles = (ROOT / "tests" / "oracles" / "test_recipes_equal_oracles.py").read_text(encoding="utf-8")
+    oracles = (ROOT / "tests" / "oracles" / "test_methods_equal_oracles.py").read_text(encoding="utf-8")
     num_tables = re.search(r"^NUM_TABLES = (\d+) if THOROUGH", oracles, re.MULTILINE)
     assert num_tables is not None
     assert f"on {int(num_tables[1]):,} random tables" in text

@@ -21,7 +21,7 @@ DOTTED = re.compile(r"groupwise(?:\.\w+)+")
 FOLDERS = {path.name for root in (ROOT, PACKAGE) for path in root.iterdir() if path.is_dir() and path.name != "runs"}
 NOT_HERE = {
     "methods/NAME.py": "a method that is to be added, CONTRIBUTING.md",
-    "examples/recipes/NAME.toml": "the run file of a method that is to be added, CONTRIBUTING.md",
+    "examples/methods/NAME.toml": "the run file of a method that is to be added, CONTRIBUTING.md",
     "sooner.py": "the reader's own, docs/learn/own_method.md",
     "thermostat.py": "the reader's own, docs/learn/own_environment.md",
     "rewards.py": "the reader's own, docs/learn/own_reward.md",
@@ -128,7 +128,7 @@ def is_importable(name: str) -> bool:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("script", ["build_results", "build_lab", "build_slots", "build_facts", "build_r3"])
+@pytest.mark.parametrize("script", ["build_results", "build_lab", "build_slots", "build_info", "build_r3"])
 def test_tables_are_what_the_script_would_write(script: str) -> None:
     module = load_script(script)
     for path in getattr(module, "PAGES", None) or [module.PAGE]:

@@ -97,11 +97,11 @@ def test_run_files_and_parts_of_them_decode(block: Block, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base.toml").write_text("seed = 1\n", encoding="utf-8")  # docs/reference/settings.md extends it
     (tmp_path / "prompts").mkdir()
-    (tmp_path / "prompts" / "mine.txt").write_text("$attempt", encoding="utf-8")  # docs/methods/r3.md names one
+    (tmp_path / "prompts" / "mine.txt").write_text("$rollout", encoding="utf-8")  # docs/methods/r3.md names one
     run: dict[str, Any] = {"env": {"kind": "identity"}, "model": {"kind": "tiny"}, **tomllib.loads(block.text)}
     algorithm = run.setdefault("algorithm", {})
     if "advantage" not in algorithm:
-        algorithm.setdefault("recipe", "grpo")
+        algorithm.setdefault("method", "grpo")
     file = tmp_path / "run.toml"
     file.write_text(tomli_w.dumps(run), encoding="utf-8")
     assert load_run(file).config()["env"]["kind"] == run["env"]["kind"]

@@ -30,7 +30,7 @@ def takes_under(seconds: float, code: str, bytecode: Path) -> bool:
 def test_credit_needs_numpy_and_pydantic_only() -> None:
     code = without("torch", "typer", "rich", "tomli_w", "jinja2", "pyarrow", "click") + (
         "from groupwise import StepTable, methods\n"
-        "table = StepTable.from_columns(task=['t', 't'], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])\n"
+        "table = StepTable.from_columns(task=['t', 't'], rollout=[0, 1], step=[0, 0], reward=[1.0, 0.0])\n"
         "print(methods.dr_grpo().advantage(table).values.tolist())\n"
     )
     assert fresh(code) == "[0.5, -0.5]\n"
@@ -39,7 +39,7 @@ def test_credit_needs_numpy_and_pydantic_only() -> None:
 def test_the_command_line_needs_no_torch() -> None:
     shown = fresh(without("torch") + HELP.format(arguments=["--help"]))
     assert "audit" in shown
-    listed = fresh(without("torch") + HELP.format(arguments=["recipes"]))
+    listed = fresh(without("torch") + HELP.format(arguments=["methods"]))
     assert "hgpo" in listed
 
 
@@ -50,14 +50,14 @@ EXAMPLE = str(ROOT / "examples" / "alfworld_rollouts.jsonl")
     ("arguments", "shown"),
     [
         (["audit", EXAMPLE], "Findings"),
-        (["check", "rollouts", EXAMPLE], "copied-attempt"),
+        (["check", "rollouts", EXAMPLE], "copied-rollout"),
         (
             [
                 "explain",
                 EXAMPLE,
                 "--task",
                 "look_at_obj_in_light-Statue-None-DeskLamp-216",
-                "--attempt",
+                "--rollout",
                 "0",
                 "--step",
                 "0",

@@ -11,11 +11,11 @@ from groupwise import methods
 from tests.architecture.sources import PACKAGE, name_of, python_files
 
 BLIND = ("training", "learner", "models", "engines")
-"""Packages, with all their folders, in which no recipe is named, not even in a comment."""
+"""Packages, with all their folders, in which no method is named, not even in a comment."""
 
 
-def find_recipe_names(files: list[Path]) -> list[str]:
-    """Every line that names a recipe, as a word by itself or as one of a longer name."""
+def find_method_names(files: list[Path]) -> list[str]:
+    """Every line that names a method, as a word by itself or as one of a longer name."""
     names = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(methods.names())})(?![A-Za-z0-9])", re.IGNORECASE)
     return [
         f"{name_of(path)}:{number}: {line.strip()}"
@@ -26,12 +26,12 @@ def find_recipe_names(files: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize("package", BLIND)
-def test_no_recipe_is_named(package: str) -> None:
+def test_no_method_is_named(package: str) -> None:
     files = python_files(PACKAGE / package)
     assert files
-    assert find_recipe_names(files) == []
+    assert find_method_names(files) == []
 
 
-def test_a_name_would_be_seen_where_recipes_are_defined() -> None:
-    lines = find_recipe_names([PACKAGE / "methods" / "hgpo.py"])
+def test_a_name_would_be_seen_where_methods_are_defined() -> None:
+    lines = find_method_names([PACKAGE / "methods" / "hgpo.py"])
     assert any("def hgpo(" in line for line in lines)

@@ -1,4 +1,4 @@
-"""The built-in environments as they are checked, and a digest of attempts at them."""
+"""The built-in environments as they are checked, and a digest of rollouts at them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BUILT_IN = {
     "household, large": Household(
         num_receptacles=12, num_objects=12, max_steps=30, goal_in_text=True, show_carried=False
     ),
-    "household, one family": Household(families=("examine",), num_receptacles=3, num_objects=2),
+    "household, one family": Household(categories=("examine",), num_receptacles=3, num_objects=2),
     "gridworld": Gridworld(),
     "gridworld, slippery": Gridworld(slip=0.2),
     "gridworld, goal in text": Gridworld(goal_in_text=True),
@@ -38,10 +38,10 @@ BUILT_IN = {
 
 
 def hash_transcripts(names: Sequence[str]) -> str:
-    """A digest of random attempts at some of the environments; also run in another process."""
+    """A digest of random rollouts at some of the environments; also run in another process."""
     digest = hashlib.sha256()
     for name in names:
-        subject = CheckedEnvironment(part=BUILT_IN[name], tasks=BUILT_IN[name].panel("test")[:5], seed=0)
-        for attempt in subject.attempts:
-            digest.update(repr((name, attempt.actions, attempt.transcript, attempt.keys)).encode())
+        subject = CheckedEnvironment(part=BUILT_IN[name], tasks=BUILT_IN[name].task_set("test")[:5], seed=0)
+        for rollout in subject.rollouts:
+            digest.update(repr((name, rollout.actions, rollout.transcript, rollout.keys)).encode())
     return digest.hexdigest()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from groupwise.data.records import Task
-from groupwise.envs import SPLITS, Alfworld, check_environment, panel_hash
+from groupwise.envs import SPLITS, Alfworld, check_environment, task_set_hash
 from groupwise.envs.alfworld.environment import FILE, find_games_folder
 from groupwise.envs.kit.words import split_words
 from groupwise.rollout.environment_runner import InProcess
@@ -21,8 +21,8 @@ from groupwise.rollout.worker_pool import Workers
 from tests.unit.envs.alfworld_data import all_games, few_games, games
 from tests.unit.rollout.worker_processes import has_ended
 
-# Provenance: printed by `panel_hash(Alfworld().panel(split))` for the games that `alfworld-download` of ALFWorld 0.4
-# brings. A changed hash means that old and new results cannot be compared: say so in the changelog.
+# Provenance: printed by `task_set_hash(Alfworld().task_set(split))` for the games that `alfworld-download` of ALFWorld
+# 0.4 brings. A changed hash means that old and new results cannot be compared: say so in the changelog.
 GOLDEN = {
     "train": "f7c424cdcb7b878a2386b44e3918b210328deefbf0f18982a5f463b07cd985b3",
     "validation": "ef0f5d83f2d66eeb6a6906634229cb05fe183eb4f90b60a061dad1a8dfe8e132",
@@ -42,7 +42,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Alfworld:
 
 def test_walkthroughs_win_the_games_that_come_with_the_tests(tmp_path: Path) -> None:
     few = Alfworld(path=str(few_games(tmp_path)))
-    won = Counter(task.tags[0] for split in SPLITS for task in few.panel(split) if _wins(few, task))
+    won = Counter(task.tags[0] for split in SPLITS for task in few.task_set(split) if _wins(few, task))
     assert won == dict.fromkeys(few.task_types, 6)
 
 
@@ -56,11 +56,11 @@ def _wins(part: Alfworld, task: Task) -> bool:
 
 @pytest.mark.parametrize(("split", "size"), [("validation", 140), ("test", 134)])
 def test_all_games_load_and_are_those_that_results_are_known_for(whole: Alfworld, split: str, size: int) -> None:
-    panel = whole.panel(split)
-    assert len(panel) == size
-    assert panel_hash(panel) == GOLDEN[split]
+    task_set = whole.task_set(split)
+    assert len(task_set) == size
+    assert task_set_hash(task_set) == GOLDEN[split]
     known = set(whole.vocabulary())
-    for task in panel:
+    for task in task_set:
         seen = whole.open(task).observe()
         assert seen.text.startswith("You are in the middle of a room. Looking quickly around you, you see a ")
         assert (
@@ -71,7 +71,7 @@ def test_all_games_load_and_are_those_that_results_are_known_for(whole: Alfworld
 
 def test_walkthroughs_win_sixty_games_over_the_six_types(whole: Alfworld) -> None:
     won: Counter[str] = Counter()
-    for task in (*whole.panel("validation"), *whole.panel("test")):
+    for task in (*whole.task_set("validation"), *whole.task_set("test")):
         if won[task.tags[0]] < 10:
             assert _wins(whole, task), task.payload["game"]
             won[task.tags[0]] += 1
@@ -85,7 +85,7 @@ def test_the_rules_are_kept(part: Alfworld) -> None:
 
 def test_the_expert_finds_back_from_random_steps(part: Alfworld) -> None:
     draw, solved, lost = Random(0), 0, 0
-    tasks = part.panel("test")[:60]
+    tasks = part.task_set("test")[:60]
     for task in tasks:
         environment = part.open(task)
         outcome = environment.act("look")
@@ -100,15 +100,15 @@ def test_the_expert_finds_back_from_random_steps(part: Alfworld) -> None:
 
 
 def test_a_group_of_eight_shares_its_first_observation_in_workers_too(part: Alfworld) -> None:
-    task = part.panel("validation")[0]
+    task = part.task_set("validation")[0]
     with Workers(part, num=2, timeout=30.0) as host:
         shown = host.open(dict.fromkeys(range(8), task))
     assert len({repr(each) for each in shown.values()}) == 1
     assert shown[0] == part.open(task).observe()
 
 
-def test_a_killed_worker_costs_no_attempt_that_was_not_being_played(part: Alfworld) -> None:
-    tasks = dict(enumerate(part.panel("validation")[:8]))
+def test_a_killed_worker_costs_no_rollout_that_was_not_being_played(part: Alfworld) -> None:
+    tasks = dict(enumerate(part.task_set("validation")[:8]))
     here = InProcess(part)
     here.open(tasks)
     with Workers(part, num=2, timeout=30.0) as host:
@@ -124,9 +124,9 @@ def test_a_killed_worker_costs_no_attempt_that_was_not_being_played(part: Alfwor
             assert shown == here.act(actions)
 
 
-def test_the_page_shows_what_happens_and_the_panels_hashes(whole: Alfworld) -> None:
+def test_the_page_shows_what_happens_and_the_task_sets_hashes(whole: Alfworld) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "environments.md").read_text(encoding="utf-8")
-    environment = whole.open(whole.panel("test")[0])
+    environment = whole.open(whole.task_set("test")[0])
     lines = [f"(goal: {environment.observe().goal})", environment.observe().text]
     while (action := environment.expert()) is not None:
         outcome = environment.act(action)
@@ -151,7 +151,7 @@ def compare(part: Alfworld, *, num_games: int, num_steps: int) -> None:
     """Play both side by side; half of the actions do something to a thing."""
     whole = Alfworld(path=part.path, goal_in_text=True, max_steps=num_steps + 1)
     draw = Random(7)
-    for task in draw.sample(whole.panel("test"), num_games):
+    for task in draw.sample(whole.task_set("test"), num_games):
         environment, game = whole.open(task), stock(part, str(task.payload["game"]))
         state = game.reset()
         assert environment.observe().text == state.feedback
@@ -189,9 +189,9 @@ def test_the_stock_games_say_the_same_for_500_steps(part: Alfworld) -> None:
 
 
 @pytest.mark.slow
-def test_the_training_panel_is_whole(tmp_path: Path) -> None:
+def test_the_training_task_set_is_whole(tmp_path: Path) -> None:
     part = Alfworld(path=str(all_games(tmp_path, one_in=1)))
-    assert Counter(task.tags[0] for task in part.panel("train")) == {
+    assert Counter(task.tags[0] for task in part.task_set("train")) == {
         "pick_and_place_simple": 790,
         "look_at_obj_in_light": 308,
         "pick_clean_then_place_in_recep": 650,
@@ -199,4 +199,4 @@ def test_the_training_panel_is_whole(tmp_path: Path) -> None:
         "pick_cool_then_place_in_recep": 533,
         "pick_two_obj_and_place": 813,
     }
-    assert {split: panel_hash(part.panel(split)) for split in SPLITS} == GOLDEN
+    assert {split: task_set_hash(part.task_set(split)) for split in SPLITS} == GOLDEN

@@ -1,4 +1,4 @@
-"""The public suite: our recipes pass every case, the cases can fail, and the page is up to date."""
+"""The public suite: our methods pass every case, the cases can fail, and the page is up to date."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_our_recipes_pass(case: Case) -> None:
+def test_our_methods_pass(case: Case) -> None:
     outcome = run.put(case, Ours())
 
     assert outcome.verdict == "pass", f"found {outcome.actual}, expected {outcome.expected}: {case.why}"
@@ -73,22 +73,22 @@ WRONG: dict[str, tuple[Subject, list[str], str]] = {
         ],
         "three-routes-under-hgpo-with-z-scores",
     ),
-    "a lone attempt keeps its reward": (
+    "a lone rollout keeps its reward": (
         Distorted(wrong_subjects.lone_keeps_its_reward, ("grpo", "dr_grpo", "rloo")),
         [
-            "a-lone-attempt-gets-zero",
-            "a-lone-attempt-gets-zero-without-a-deviation",
-            "a-lone-attempt-has-no-others-to-average",
+            "a-lone-rollout-gets-zero",
+            "a-lone-rollout-gets-zero-without-a-deviation",
+            "a-lone-rollout-has-no-others-to-average",
         ],
-        "a-lone-attempt-leaves-other-groups-alone",
+        "a-lone-rollout-leaves-other-groups-alone",
     ),
-    "rows are attempts": (
-        Distorted(wrong_subjects.rows_are_attempts, ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")),
+    "rows are rollouts": (
+        Distorted(wrong_subjects.rows_are_rollouts, ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")),
         [
             "a-two-step-win-and-a-twenty-step-loss-are-compared-as-two",
             "the-baseline-of-a-two-step-win-and-a-twenty-step-loss-is-one-half",
-            "leaving-one-out-leaves-out-the-attempt-not-the-row",
-            "the-group-baseline-before-whitening-is-over-attempts",
+            "leaving-one-out-leaves-out-the-rollout-not-the-row",
+            "the-group-baseline-before-whitening-is-over-rollouts",
             "a-step-in-three-parts-keeps-its-credit-under-rloo",
         ],
         "two-of-eight-correct-with-each-left-out",
@@ -200,7 +200,7 @@ def test_the_command_records_a_run_and_prints_each_case(tmp_path: Path, capsys: 
 def test_strict_turns_a_failure_into_the_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     subject = "tests.conformance.test_conformance:Raising"
 
-    assert run.main(["--subject", subject, "--case", "a-lone-attempt-gets-zero", "--strict"]) == 1
+    assert run.main(["--subject", subject, "--case", "a-lone-rollout-gets-zero", "--strict"]) == 1
     assert "found RuntimeError: no memory, expected an answer" in capsys.readouterr().out
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.envs import SPLITS, Gymnasium, Household, check_environment, checker, panel_hash
+from groupwise.envs import SPLITS, Gymnasium, Household, check_environment, checker, task_set_hash
 from groupwise.envs.checker import CheckedEnvironment
-from groupwise.envs.household.home import FAMILIES
+from groupwise.envs.household.home import CATEGORIES
 from groupwise.envs.kit.draws import Draws
 from groupwise.parts.part import Slot, kind_of, load_catalogue
 from tests.conformance.built_in import BUILT_IN, hash_transcripts
@@ -30,8 +30,8 @@ ADAPTED = {
     "Taxi": Gymnasium(id="Taxi-v4", actions=("south", "north", "east", "west", "pickup", "dropoff"), max_steps=30),
 }
 
-# Provenance: printed by `panel_hash(Class().panel(split))` under CPython 3.11.7 and 3.13.0, which agree. A changed hash
-# means that old and new results on this environment cannot be compared: say so in the changelog.
+# Provenance: printed by `task_set_hash(Class().task_set(split))` under CPython 3.11.7 and 3.13.0, which agree. A
+# changed hash means that old and new results on this environment cannot be compared: say so in the changelog.
 GOLDEN = {
     "household": {
         "train": "37a4a8a2bf39e7f46ebbb0b81484750a9038f12ba33d0cff079a17349f9209e3",
@@ -117,28 +117,28 @@ def test_the_catalogue_fills_the_slot() -> None:
     for kind, part in load_catalogue("env").items():
         assert kind_of(part) == kind == re.sub(r"(?<!^)(?=[A-Z])", "_", part.__name__).lower()
         assert part.slot == "env"
-    filled = Slot("env").fill({"kind": "household", "families": ["heat"], "num_objects": 3})
-    assert filled == Household(families=("heat",), num_objects=3)
+    filled = Slot("env").fill({"kind": "household", "categories": ["heat"], "num_objects": 3})
+    assert filled == Household(categories=("heat",), num_objects=3)
     assert Slot("env").fill(filled.config()) == filled
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CATEGORIES)
 def test_the_household_expert_solves_200_tasks_of_every_family(family: Any) -> None:
-    part = Household(families=(family,))
-    for task in part.panel("train")[:200]:
+    part = Household(categories=(family,))
+    for task in part.task_set("train")[:200]:
         *_, (_, last) = CheckedEnvironment(part=part, tasks=(task,), seed=0).play_by_expert(task)
         assert last.success is True
         assert last.reward == 1.0
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_panels_are_the_ones_results_were_measured_on(name: str) -> None:
+def test_task_sets_are_the_ones_results_were_measured_on(name: str) -> None:
     for split, expected in GOLDEN[name].items():
-        assert panel_hash(BUILT_IN[name].panel(split)) == expected
+        assert task_set_hash(BUILT_IN[name].task_set(split)) == expected
 
 
-def test_household_panels_are_large_enough() -> None:
-    sizes = {split: len(Household().panel(split)) for split in SPLITS}
+def test_household_task_sets_are_large_enough() -> None:
+    sizes = {split: len(Household().task_set(split)) for split in SPLITS}
     assert sizes == {"train": 2400, "validation": 240, "test": 480}
 
 
@@ -152,11 +152,11 @@ def test_transcripts_are_the_same_in_another_process_with_other_hashes() -> None
 
 def test_128_households_step_in_little_memory() -> None:
     part = Household()
-    tasks = part.panel("train")[:128]
+    tasks = part.task_set("train")[:128]
     tracemalloc.start()
     try:
         environments = [part.open(task) for task in tasks]
-        active, draws = list(environments), Draws("memory")
+        active, draws = list(environments), Draws("history")
         while active:
             active = [each for each in active if not each.act(draws.pick(each.observe().admissible or ())).ended]
         _, peak = tracemalloc.get_traced_memory()

@@ -1,6 +1,6 @@
 """Subjects that are wrong on purpose, each in one way that released code has been wrong.
 
-All but the first distort the question and pass it on to our recipes, so that they differ from a right subject in the
+All but the first distort the question and pass it on to our methods, so that they differ from a right subject in the
 planted mistake only.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Columns, Options
-from conformance.subjects.attempts import episode_returns, rows_by_attempt
 from conformance.subjects.ours import Ours
+from conformance.subjects.rollouts import episode_returns, rows_by_rollout
 
 Question = tuple[Options, Columns]
 
@@ -35,18 +35,18 @@ class SinglePrecision:
             groups[task].append(value)
         level = {task: sum(group, np.float32(0)) / np.float32(len(group)) for task, group in groups.items()}
         credit = [0.0] * len(columns["reward"])
-        for (task, attempt), members in rows_by_attempt(columns).items():
+        for (task, rollout), members in rows_by_rollout(columns).items():
             group = groups[task]
             squares = sum(((value - level[task]) ** 2 for value in group), np.float32(0))
             deviation = np.sqrt(squares / np.float32(len(group) - 1))
             for row in members:
-                credit[row] = float((returns[task, attempt] - level[task]) / (deviation + np.float32(1e-6)))
+                credit[row] = float((returns[task, rollout] - level[task]) / (deviation + np.float32(1e-6)))
         return credit
 
 
 @dataclass
 class Distorted:
-    """Our recipes, asked a distorted question."""
+    """Our methods, asked a distorted question."""
 
     distort: Callable[[Options, Columns], Question]
     methods: tuple[str, ...]
@@ -64,25 +64,25 @@ class Distorted:
 def time_is_row_order(options: Options, columns: Columns) -> Question:
     counts: dict[Any, int] = defaultdict(int)
     index = []
-    for key in zip(columns["task"], columns["attempt"], strict=True):
+    for key in zip(columns["task"], columns["rollout"], strict=True):
         index.append(counts[key])
         counts[key] += 1
-    return options, {**columns, "index": index}
+    return options, {**columns, "step": index}
 
 
 def lone_keeps_its_reward(options: Options, columns: Columns) -> Question:
     return {**options, "alone": "raw"}, columns
 
 
-def rows_are_attempts(options: Options, columns: Columns) -> Question:
+def rows_are_rollouts(options: Options, columns: Columns) -> Question:
     returns = episode_returns(columns)
-    outcome = [returns[key] for key in zip(columns["task"], columns["attempt"], strict=True)]
-    return options, {**columns, "attempt": list(range(len(outcome))), "outcome": outcome}
+    outcome = [returns[key] for key in zip(columns["task"], columns["rollout"], strict=True)]
+    return options, {**columns, "rollout": list(range(len(outcome))), "outcome": outcome}
 
 
 def states_have_no_task(options: Options, columns: Columns) -> Question:
-    attempt = [f"{task}/{attempt}" for task, attempt in zip(columns["task"], columns["attempt"], strict=True)]
-    return options, {**columns, "task": ["all"] * len(attempt), "attempt": attempt}
+    rollout = [f"{task}/{rollout}" for task, rollout in zip(columns["task"], columns["rollout"], strict=True)]
+    return options, {**columns, "task": ["all"] * len(rollout), "rollout": rollout}
 
 
 def deviation_of_a_population(options: Options, columns: Columns) -> Question:
@@ -103,8 +103,8 @@ def none_is_a_state(options: Options, columns: Columns) -> Question:
 
 def segments_are_steps(options: Options, columns: Columns) -> Question:
     plain = {key: column for key, column in columns.items() if key != "segment"}
-    index = list(columns["index"])
-    for members in rows_by_attempt(columns).values():
+    index = list(columns["step"])
+    for members in rows_by_rollout(columns).values():
         for place, row in enumerate(members):
             index[row] = place
-    return options, {**plain, "index": index}
+    return options, {**plain, "step": index}

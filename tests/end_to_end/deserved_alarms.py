@@ -17,10 +17,10 @@ HERE = __name__
 WORLD: dict[str, Any] = {
     "seed": 0,
     "threads": 1,
-    "algorithm": {"recipe": "dr_grpo"},
+    "algorithm": {"method": "dr_grpo"},
     "env": {"kind": "identity", "num_words": 4, "length": 1},
     "model": {"kind": "tiny", "hidden": 16, "layers": 1, "heads": 2},
-    "rollout": {"max_tokens": 2, "plan": {"kind": "flat", "attempts": 8}},
+    "rollout": {"max_tokens": 2, "plan": {"kind": "flat", "rollouts": 8}},
     "training": {
         "updates": 40,
         "tasks": 2,
@@ -52,7 +52,7 @@ def charge_for_length(trajectory: Trajectory) -> float:
 
 
 def pay_for_steps(trajectory: Trajectory) -> float:
-    """Every step earns, and whether the attempt came anywhere does not."""
+    """Every step earns, and whether the rollout came anywhere does not."""
     return float(len(trajectory.steps))
 
 
@@ -74,7 +74,7 @@ DESERVED: dict[str, dict[str, Any]] = {
         "training": {"learner": {"learning_rate": 1e-2}},
         "algorithm": {"loss": {"penalties": [{"kind": "entropy_bonus", "weight": 1.0}]}},
     },
-    "reference_kl": {"algorithm": {"recipe": "grpo"}, **pays(pay_for_late_words)},
+    "reference_kl": {"algorithm": {"method": "grpo"}, **pays(pay_for_late_words)},
     "sampler_gap": {
         "rollout": {"lag": 1},
         "training": {"learner": {"learning_rate": 0.3}},
@@ -110,7 +110,7 @@ DESERVED: dict[str, dict[str, Any]] = {
         "model": {"hidden": 32},
         "warm_start": {**WARM, "tasks": 40, "learning_rate": 2e-2, "batch_tokens": 256},
         "training": {"tasks": 8},
-        "evaluation": {"split": "test", "tasks": 4, "attempts": 8, "every": 5, "temperature": 1.0},
+        "evaluation": {"split": "test", "tasks": 4, "rollouts": 8, "every": 5, "temperature": 1.0},
         **pays(pay_for_late_words),
     },
 }

@@ -132,7 +132,7 @@ def _train(file: Path, folder: Path, pipe: int) -> NoReturn:
 
 
 def import_all(file: Path) -> None:
-    """Import what a run imports, and draw the panels, which are kept; nothing of it starts a thread."""
+    """Import what a run imports, and draw the task sets, which are kept; nothing of it starts a thread."""
     import groupwise.cli.live
     import groupwise.cli.main
     import groupwise.training.loop  # noqa: F401
@@ -140,7 +140,7 @@ def import_all(file: Path) -> None:
     from groupwise.training.config.run_file import load_run
 
     config = load_run(file)
-    config.env.panel("train")
+    config.env.task_set("train")
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ _REMEMBERING = {
 }
 KINDS: dict[str, dict[str, Any]] = {
     "rounds": parse_toml(HGPO),
-    "recalled": parse_toml(R3),
+    "replayed": parse_toml(R3),
     "remembered": parse_toml(R3) | {"algorithm": _REMEMBERING},
 }
-"""Runs that play several rounds an update, that recall and reflect, and whose credit remembers earlier updates."""
+"""Runs that play several rounds an update, that replay and reflect, and whose credit remembers earlier updates."""
 
 
 def make_config(kind: str = "rounds", *, updates: int = UPDATES, lag: object = 1) -> RunConfig:
@@ -65,6 +65,6 @@ def describe_end(folder: Path) -> dict[str, Any]:
 
 
 def read_versions(folder: Path, number: int) -> set[int]:
-    """The versions that sampled the steps of an update, recalled attempts left out."""
+    """The versions that sampled the steps of an update, replayed rollouts left out."""
     with Journal(folder / "journal.sqlite", read_only=True) as journal:
-        return {step["version"] for attempt in journal.trajectories(number) for step in attempt["steps"]}
+        return {step["version"] for rollout in journal.trajectories(number) for step in rollout["steps"]}

@@ -1,4 +1,4 @@
-"""A run that was killed and resumed held against the one that never was: weights, curves, evaluations, attempts."""
+"""A run that was killed and resumed held against the one that never was: weights, curves, evaluations, rollouts."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def check_evaluations(whole: Journal, resumed: Journal) -> None:
     assert resumed.evaluations() == whole.evaluations()
 
 
-def check_attempts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> None:
-    """Attempts and credit are the same, and the credit comes out again when the journal is replayed."""
+def check_rollouts(whole: Journal, resumed: Journal, algorithm: Algorithm) -> None:
+    """Rollouts and credit are the same, and the credit comes out again when the journal is replayed."""
     for number in whole.update_numbers():
         again = list(resumed.trajectories(number))
         assert again == list(whole.trajectories(number))

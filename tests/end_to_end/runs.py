@@ -17,17 +17,17 @@ from groupwise.training.run import Run
 
 
 def config(
-    updates: int, *, recipe: str = "dr_grpo", seed: int = 0, checkpoint_every: int = 2, **changes: Any
+    updates: int, *, method: str = "dr_grpo", seed: int = 0, checkpoint_every: int = 2, **changes: Any
 ) -> RunConfig:
     """Two tasks of repeating a word; `changes` are further fields of the run."""
     fields: dict[str, Any] = {
         "env": Identity(num_words=4, length=1),
-        "rollout": RolloutConfig(max_tokens=1, plan=Flat(attempts=64)),
-        "evaluation": EvaluationConfig(split="train", tasks=2, attempts=25, temperature=1.0),
+        "rollout": RolloutConfig(max_tokens=1, plan=Flat(rollouts=64)),
+        "evaluation": EvaluationConfig(split="train", tasks=2, rollouts=25, temperature=1.0),
     }
     return RunConfig(
         seed=seed,
-        algorithm=methods.build(recipe),
+        algorithm=methods.build(method),
         model=TinyModel(hidden=32, layers=2),
         training=TrainingConfig(
             updates=updates,

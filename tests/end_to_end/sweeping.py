@@ -19,7 +19,7 @@ from typing import Any
 from tests.end_to_end.killing import import_all
 
 SETTINGS = ["--seeds", "5", "--set", "training.learner.learning_rate=1e-2,1e-3", "--jobs", "2"]
-ARMS = ("learning_rate=0.01", "learning_rate=0.001")
+VARIANTS = ("learning_rate=0.01", "learning_rate=0.001")
 PATIENCE = 120.0
 
 
@@ -135,16 +135,16 @@ def run_all(file: Path, folder: Path) -> dict[str, Any]:
 
     import_all(file)
     whole, killed = folder / "whole", folder / "killed"
-    facts: dict[str, Any] = {"whole": start_sweep(file, whole).wait()}
-    facts["kills"] = [kill_sweep(file, killed, number) for number in (1, 4)]
-    facts["killed_run"] = kill_run(file, killed)
+    info: dict[str, Any] = {"whole": start_sweep(file, whole).wait()}
+    info["kills"] = [kill_sweep(file, killed, number) for number in (1, 4)]
+    info["killed_run"] = kill_run(file, killed)
     stamps = {path: path.stat().st_mtime_ns for path in killed.glob("*/seed*/journal.sqlite")}
-    facts["resumed"] = start_sweep(file, killed).wait()
+    info["resumed"] = start_sweep(file, killed).wait()
     after = {path: path.stat().st_mtime_ns for path in killed.glob("*/seed*/journal.sqlite")}
-    facts["touched"] = sorted(
+    info["touched"] = sorted(
         f"{path.parts[-3]} seed {path.parts[-2][4:]}" for path in after if after[path] != stamps[path]
     )
-    return facts
+    return info
 
 
 if __name__ == "__main__":

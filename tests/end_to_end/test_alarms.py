@@ -127,18 +127,18 @@ def test_an_interrupted_run_raises_the_same_alarms_once(
 def test_an_alarm_that_an_observer_failed_at_is_written_and_not_lost(
     tmp_path: Path, whole: tuple[tuple[str, str], list[Alarm]]
 ) -> None:
-    for attempt in range(20):
+    for rollout in range(20):
         try:
             play(
                 tmp_path,
                 make_hacked(training={"checkpoint_every": 1}),
-                resume=attempt > 0,
+                resume=rollout > 0,
                 listener=Listener(fails_at_alarm=True),
             )
             break
         except OSError:
             continue
-    assert 0 < attempt < 19
+    assert 0 < rollout < 19
     assert read_alarms(tmp_path, make_hacked()) == whole[1]
 
 

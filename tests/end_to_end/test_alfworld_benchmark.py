@@ -19,7 +19,7 @@ def test_all_stages_leave_what_they_found_and_go_on_from_it(tmp_path: Path, caps
     arguments = ["--model", "tiny", "--small", "--games", str(games(tmp_path / "games")), "--out", str(out)]
     main([*arguments, "--stage", "start"])
     start = json.loads((out / "start.json").read_text())
-    assert [len(start[name]) for name in ("base", "warm_start")] == [4, 4]  # 2 games of 2 panels
+    assert [len(start[name]) for name in ("base", "warm_start")] == [4, 4]  # 2 games of 2 task sets
     checkpoint = out / "start" / "checkpoints" / "0000" / "model.safetensors"
     written = checkpoint.stat().st_mtime_ns
     main([*arguments, "--stage", "all", "--methods", "grpo,hgpo", "--updates", "1"])
@@ -28,7 +28,7 @@ def test_all_stages_leave_what_they_found_and_go_on_from_it(tmp_path: Path, caps
     record = json.loads((out / "alfworld.json").read_text())
     for method in ("grpo", "hgpo"):
         one = record["methods"][method]
-        assert [point["total_steps"] for point in one["curve"]] == [16, 32]  # nothing solved: 2 x 2 attempts of 4 steps
+        assert [point["total_steps"] for point in one["curve"]] == [16, 32]  # nothing solved: 2 x 2 rollouts of 4 steps
         assert (one["update"], one["total_steps"]) == (2, 32)
         assert record["success"][method]["valid_seen"]["tasks"] == 2
         assert sum(len(chunk.table()) for chunk in open_rollouts(out / f"rollouts_{method}.jsonl.gz").chunks()) == 32

@@ -34,7 +34,7 @@ def test_a_file_that_has_valid_alone_is_refused_by_the_penalty_as_the_page_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
-    command = ["audit", "benchmarks/results/alfworld_rollouts_hgpo.jsonl.gz", "--recipe", "hgpo"]
+    command = ["audit", "benchmarks/results/alfworld_rollouts_hgpo.jsonl.gz", "--method", "hgpo"]
     with pytest.raises(RecordError, match="the table has a column 'valid' but no 'well_formed'"):
         CliRunner().invoke(app, command, catch_exceptions=False)
 

@@ -1,4 +1,4 @@
-"""Environments that raise, hang or die in a real run cost their own attempts; what spoils all of them stops the run."""
+"""Environments that raise, hang or die in a real run cost their own rollouts; what spoils all of them stops the run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.end_to_end.unruly import TROUBLE_AT, Unruly
 NO_EVALUATION = EvaluationConfig(tasks=0)
 
 
-def run_with(folder: Path, trouble: str, *, workers: int, attempts: int = 16) -> Run:
+def run_with(folder: Path, trouble: str, *, workers: int, rollouts: int = 16) -> Run:
     settings = config(
         2,
         env=Unruly(trouble=trouble),  # type: ignore[arg-type]
-        rollout=RolloutConfig(max_tokens=1, plan=Flat(attempts=attempts), workers=workers, env_timeout=0.3),
+        rollout=RolloutConfig(max_tokens=1, plan=Flat(rollouts=rollouts), workers=workers, env_timeout=0.3),
         evaluation=NO_EVALUATION,
     )
     return open_run(settings, folder)
@@ -46,7 +46,7 @@ def run_with(folder: Path, trouble: str, *, workers: int, attempts: int = 16) ->
         ("nan", 1, "error", "Outcome.reward is nan (float); give a finite number"),
     ],
 )
-def test_an_environment_that_fails_now_and_then_costs_its_attempts_only(
+def test_an_environment_that_fails_now_and_then_costs_its_rollouts_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str, workers: int, stop: str, error: str
 ) -> None:
     played: list[list[Trajectory]] = []
@@ -61,26 +61,26 @@ def test_an_environment_that_fails_now_and_then_costs_its_attempts_only(
     with run.host:
         train(run)
     assert run.journal.update_numbers() == [1, 2]
-    for number, attempts in enumerate(played, start=1):
-        failed = [attempt for attempt in attempts if attempt.steps[0].action.startswith(TROUBLE_AT)]
+    for number, rollouts in enumerate(played, start=1):
+        failed = [rollout for rollout in rollouts if rollout.steps[0].action.startswith(TROUBLE_AT)]
         assert 0 < len(failed) < 16
-        assert {attempt.stop.value for attempt in failed} == {stop}
-        assert all(error in (attempt.error or "") for attempt in failed), failed[0].error
+        assert {rollout.stop.value for rollout in failed} == {stop}
+        assert all(error in (rollout.error or "") for rollout in failed), failed[0].error
         assert dict(run.journal.curve("rollout/faults"))[number] == len(failed)
         faults = run.journal.faults(number)
         assert len(faults) == len(failed)
         assert all(row["stop"] == stop and error in row["error"] for row in faults)
-        kept = [(trajectory["task"], trajectory["attempt"]) for trajectory in run.journal.trajectories(number)]
-        assert kept == sorted((each.task.id, each.attempt) for each in attempts if each.error is None)
+        kept = [(trajectory["task"], trajectory["rollout"]) for trajectory in run.journal.trajectories(number)]
+        assert kept == sorted((each.task.id, each.rollout) for each in rollouts if each.error is None)
         assert len(kept) == 32 - len(failed)
 
 
-def test_attempts_at_one_task_that_begin_differently_stop_the_run(tmp_path: Path) -> None:
+def test_rollouts_at_one_task_that_begin_differently_stop_the_run(tmp_path: Path) -> None:
     run = run_with(tmp_path, "elsewhere", workers=0)
     with pytest.raises(EnvironmentFault) as caught:
         train(run)
     message = str(caught.value)
-    assert "attempts 0 and 1 start from different observations" in message
+    assert "rollouts 0 and 1 start from different observations" in message
     assert message.endswith("open the environment from the task alone, without global random numbers")
     assert run.journal.last_number() == -1
 
@@ -97,7 +97,7 @@ def test_a_reward_part_that_gives_no_number_is_named(tmp_path: Path) -> None:
     before = hash_weights(run.learner.weights())
     with pytest.raises(RecordError) as caught:
         train(run)
-    assert "attempt 0, step 0: reward 'tests.end_to_end.test_environment_faults:Spoilt' is nan" in str(caught.value)
+    assert "rollout 0, step 0: reward 'tests.end_to_end.test_environment_faults:Spoilt' is nan" in str(caught.value)
     assert hash_weights(run.learner.weights()) == before
 
 

@@ -1,4 +1,4 @@
-"""Every run file of the examples says what it is; every recipe and environment has one.
+"""Every run file of the examples says what it is; every method and environment has one.
 
 That they run, and to what they come, is in tests/equivalence/test_goldens.py.
 """
@@ -18,10 +18,10 @@ from groupwise import methods
 from tests.equivalence.example_runs import EXAMPLES, FILES, content_of, name_of
 
 
-def test_every_environment_and_every_recipe_has_an_example() -> None:
+def test_every_environment_and_every_method_has_an_example() -> None:
     shown = {content_of(path)["env"]["kind"] for path in EXAMPLES.glob("*.toml")}
     assert shown >= set(load_catalogue("env")) - {"household"}  # the demonstration of the whole
-    assert {path.stem for path in EXAMPLES.glob("recipes/*.toml")} == set(methods.names())
+    assert {path.stem for path in EXAMPLES.glob("methods/*.toml")} == set(methods.names())
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -32,7 +32,7 @@ def test_it_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
 
 
 ON_THEIR_OWN = {"hdpo"}
-"""Recipes that teach only where others do not: economy of searches needs a world with searches, and a start that is
+"""Methods that teach only where others do not: economy of searches needs a world with searches, and a start that is
 right often, else it prefers lucky guesses."""
 ASTRAY = ("cispo", "dpo", "mc_grpo", "r3", "reg_grpo", "salt", "sapo", "simpo", "step_apo", "step_grpo", "w_dpo")
 """Methods that went astray, or gained nothing, with the step size of the others."""
@@ -41,15 +41,15 @@ OWN_LEARNER: dict[str, dict[str, Any]] = {
     **{name: {"learning_rate": 2e-4} for name in ASTRAY},
     "rpo": {"learning_rate": 5e-5},
 }
-"""A method that divides an update into stages by itself, an optimiser step each; methods that take smaller steps."""
+"""A method that divides an update into stages by itself, an optimizer step each; methods that take smaller steps."""
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in sorted(EXAMPLES.glob("recipes/*.toml")) if path.stem not in ON_THEIR_OWN], ids=name_of
+    "path", [path for path in sorted(EXAMPLES.glob("methods/*.toml")) if path.stem not in ON_THEIR_OWN], ids=name_of
 )
-def test_recipes_differ_in_their_algorithm_alone(path: Path) -> None:
-    content, first = content_of(path), content_of(EXAMPLES / SHOWN_ON.get(path.stem, "recipes/grpo.toml"))
-    assert content.pop("algorithm")["recipe"] == path.stem
+def test_methods_differ_in_their_algorithm_alone(path: Path) -> None:
+    content, first = content_of(path), content_of(EXAMPLES / SHOWN_ON.get(path.stem, "methods/grpo.toml"))
+    assert content.pop("algorithm")["method"] == path.stem
     del first["algorithm"]
     first["rollout"] |= OWN_ROLLOUT.get(path.stem, {})
     first["training"]["learner"] |= OWN_LEARNER.get(path.stem, {})
@@ -65,14 +65,14 @@ SHOWN_ON = {
     "after_webstar": "household.toml",
     "prorag": "lookup.toml",
 }
-"""Recipes that give credit inside an answer, or to its steps: they are shown where there is something to tell apart."""
+"""Methods that give credit inside an answer, or to its steps: they are shown where there is something to tell apart."""
 OWN_REWARDS: dict[str, Any] = {
     "dapo": [{"kind": "environment"}, {"kind": "overlong", "limit": 4, "buffer": 2}],
     "prorag": [{"kind": "graded"}, {"kind": "format", "kept": 1.0, "broken": -1.0, "per": "whole"}],
 }
 """What two methods are published with beside what the environment pays."""
 OWN_ROLLOUT: dict[str, dict[str, Any]] = {
-    "mc_grpo": {"plan": {"kind": "flat", "attempts": 9}},
-    "dapo": {"plan": {"kind": "top_up", "attempts": 8, "rounds": 4}, "max_tokens": 4},
+    "mc_grpo": {"plan": {"kind": "flat", "rollouts": 9}},
+    "dapo": {"plan": {"kind": "top_up", "rollouts": 8, "rounds": 4}, "max_tokens": 4},
 }
-"""What two methods ask of the rollout: an odd number of attempts; dynamic sampling, and room to be overlong in."""
+"""What two methods ask of the rollout: an odd number of rollouts; dynamic sampling, and room to be overlong in."""

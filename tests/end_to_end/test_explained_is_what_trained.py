@@ -1,4 +1,4 @@
-"""What `explain --token` says is what the learner was handed, to the bit: every recipe, every token; pairs too."""
+"""What `explain --token` says is what the learner was handed, to the bit: every method, every token; pairs too."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ PAIRED = [name for name in methods.names() if methods.build(name).pairing is not
 class Played:
     folder: Path
     samples: Mapping[tuple[str, int, int], Sample]
-    """What the learner was handed in the last update, by task, attempt and step."""
+    """What the learner was handed in the last update, by task, rollout and step."""
     pairs: set[tuple[Any, ...]]
-    """The pairs beside them: task and attempt of winner and loser, their steps, gap and weight."""
+    """The pairs beside them: task and rollout of winner and loser, their steps, gap and weight."""
 
 
 def play_watched(name: str, folder: Path) -> Played:
@@ -51,13 +51,13 @@ def play_watched(name: str, folder: Path) -> Played:
         return learn(self, samples, totals)
 
     def watch_batch(batch: CreditedBatch) -> list[Sample]:
-        names.append([(trajectory.task.id, trajectory.attempt) for trajectory in batch.trajectories])
+        names.append([(trajectory.task.id, trajectory.rollout) for trajectory in batch.trajectories])
         return make_samples(batch)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LocalLearner, "learn", watch_learner)
         patch.setattr(loop, "make_samples", watch_batch)
-        play_example(EXAMPLES / "recipes" / f"{name}.toml", folder)
+        play_example(EXAMPLES / "methods" / f"{name}.toml", folder)
     (samples, totals), of_last = handed[-1], names[-1]
     return Played(
         folder=folder,
@@ -75,7 +75,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def identify(row: Mapping[str, Any]) -> tuple[str, int, int]:
-    return row["task"], row["attempt"], row["index"]
+    return row["task"], row["rollout"], row["step"]
 
 
 def to_bits(number: float) -> bytes:
@@ -124,10 +124,10 @@ def test_groups_show_the_credit_that_trained_and_the_text_it_stands_on(played: P
     with RunFolder(played.folder) as run:
         groups = read_groups(run, UPDATES)
     steps = {
-        (attempt.task, attempt.attempt, step.index): step
+        (rollout.task, rollout.rollout, step.index): step
         for group in groups
-        for attempt in group.members
-        for step in attempt.steps
+        for rollout in group.members
+        for step in rollout.steps
     }
     derived, _ = derive_last_update(played.folder)
     texts, decode = TokenTexts(played.folder), make_response_decoder(played.folder)
@@ -149,7 +149,7 @@ def test_groups_show_the_credit_that_trained_and_the_text_it_stands_on(played: P
 def test_both_commands_tell_a_token_with_its_text_and_refuse_one_that_is_not_there(played: Played) -> None:
     derived, _ = derive_last_update(played.folder)
     row = derived.rows[0]
-    asked = ["explain", played.folder, "--task", f"{row['task']}@{UPDATES}", "--attempt", row["attempt"], "--step", 0]
+    asked = ["explain", played.folder, "--task", f"{row['task']}@{UPDATES}", "--rollout", row["rollout"], "--step", 0]
     result = CliRunner().invoke(app, [*map(str, asked), "--token", "1"])
     assert result.exit_code == 0, result.output
     assert f"token 1, id {row['response_ids'][1]}" in result.output

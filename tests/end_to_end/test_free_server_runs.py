@@ -1,4 +1,4 @@
-"""Free lag through our own server in another process: attempts go on over real hand-overs, and all are trained."""
+"""Free lag through our own server in another process: rollouts go on over real weight syncs, and all are trained."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ UPDATES = 5
 
 
 def test_a_free_run_trains_what_it_asked_for_and_evaluates_while_others_play(tmp_path: Path) -> None:
-    settings = ["rollout.lag=free", "rollout.max_age=2", f"training.updates={UPDATES}", "warm_start.tasks=30"]
-    plan = 'rollout.plan={kind="flat", attempts=4}'
+    settings = ["rollout.lag=free", "rollout.max_staleness=2", f"training.updates={UPDATES}", "warm_start.tasks=30"]
+    plan = 'rollout.plan={kind="flat", rollouts=4}'
     content = KINDS["rounds"] | {"engine": {"kind": "server"}}
     config = decode_run(content, overrides=[*settings, plan, "evaluation.tasks=4", "evaluation.every=2"])
     with open_run(config, tmp_path) as run:
@@ -30,11 +30,11 @@ def test_a_free_run_trains_what_it_asked_for_and_evaluates_while_others_play(tmp
         assert journal.check_digest_chain().fault is None
         assert journal.update_numbers() == list(range(1, UPDATES + 1))
         assert {row.number for row in journal.evaluations()} == {0, 2, 4, UPDATES}
-        ages = dict(journal.curve("rollout/max_age"))
-        attempts = [list(journal.trajectories(number)) for number in range(1, UPDATES + 1)]
+        ages = dict(journal.curve("rollout/max_staleness"))
+        rollouts = [list(journal.trajectories(number)) for number in range(1, UPDATES + 1)]
     assert max(ages.values()) <= 2
     assert ages[1] == 0
-    assert [len(of_update) for of_update in attempts] == [4 * config.training.tasks] * UPDATES
-    for number, of_update in enumerate(attempts, start=1):
-        versions = {step["version"] for attempt in of_update for step in attempt["steps"]}
+    assert [len(of_update) for of_update in rollouts] == [4 * config.training.tasks] * UPDATES
+    for number, of_update in enumerate(rollouts, start=1):
+        versions = {step["version"] for rollout in of_update for step in rollout["steps"]}
         assert versions <= set(range(max(number - 3, 0), number)), (number, versions)

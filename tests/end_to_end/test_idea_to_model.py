@@ -31,9 +31,9 @@ def test_the_page_leads_from_the_readers_files_to_a_folder_that_says_the_same(
     assert update.number == 4
     assert len(set(answers)) > 1, "tokens that are all the same would be the same by chance"
     assert "just right . it is" in capsys.readouterr().out, "the page's last line prints prompts and answers"
-    for attempt in update.trajectories:
-        shortness = 1.0 + 1.0 / len(attempt.steps)
-        assert attempt.scores["return"] == attempt.scores["success"] * shortness, "paid by the reader's own function"
+    for rollout in update.trajectories:
+        shortness = 1.0 + 1.0 / len(rollout.steps)
+        assert rollout.scores["return"] == rollout.scores["success"] * shortness, "paid by the reader's own function"
     settings = tomllib.loads((tmp_path / "runs" / "mine" / "config.toml").read_text(encoding="utf-8"))
     assert settings["algorithm"]["advantage"]["of"] == {"kind": "sooner:Sooner", "half_life": 20.0}
     check_that_the_adapter_is_in_the_policy(reader)

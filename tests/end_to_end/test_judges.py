@@ -32,7 +32,7 @@ threads = 1
 [algorithm]
 advantage = { kind = "relative", by = "by_task", of = { kind = "column", name = "judge_score" }, average = "step" }
 loss = { kind = "policy_loss" }
-measures = ["judge_score"]
+scorers = ["judge_score"]
 judge = JUDGE
 
 [env]
@@ -47,7 +47,7 @@ layers = 1
 
 [rollout]
 max_tokens = 2
-plan = { kind = "flat", attempts = 4 }
+plan = { kind = "flat", rollouts = 4 }
 
 [training]
 updates = 3
@@ -80,14 +80,14 @@ def read_run(folder: Path) -> tuple[Any, ...]:
     """What a run has come to: steps, credit and every metric that is no clock."""
     with closing(Journal(folder / "journal.sqlite", read_only=True)) as journal:
         numbers = range(1, journal.last_number() + 1)
-        attempts = [
-            (attempt["task"], attempt["attempt"], attempt["steps"], attempt["credit"])
+        rollouts = [
+            (rollout["task"], rollout["rollout"], rollout["steps"], rollout["credit"])
             for number in numbers
-            for attempt in journal.trajectories(number)
+            for rollout in journal.trajectories(number)
         ]
         curves = {name: list(journal.curve(name)) for name in journal.metric_names() if "seconds" not in name}
     weights = (folder / "checkpoints" / "0003" / "model.safetensors").read_bytes()
-    return attempts, {name: curve for name, curve in curves.items() if not name.startswith("speed/")}, weights
+    return rollouts, {name: curve for name, curve in curves.items() if not name.startswith("speed/")}, weights
 
 
 @pytest.mark.parametrize("judge", JUDGES)
@@ -95,11 +95,11 @@ def test_any_kind_of_judge_by_configuration(judge: str, tmp_path: Path) -> None:
     with serve() as endpoint:
         run = open_run(load_run(write_run(tmp_path, judge, endpoint)), tmp_path / "run")
         train(run)
-    attempts, curves, _ = read_run(tmp_path / "run")
-    scores = {row["extra"]["judge_score"] for *_, rows, _ in attempts for row in rows}
+    rollouts, curves, _ = read_run(tmp_path / "run")
+    scores = {row["extra"]["judge_score"] for *_, rows, _ in rollouts for row in rows}
     assert len(scores) > 1
-    assert [value for _, value in curves["measures/questions"]] == [
-        sum(len(rows) for _, _, rows, _ in attempts[start : start + 12]) for start in (0, 12, 24)
+    assert [value for _, value in curves["scorers/questions"]] == [
+        sum(len(rows) for _, _, rows, _ in rollouts[start : start + 12]) for start in (0, 12, 24)
     ]
     record = tmp_path / "run" / "judge.jsonl"
     assert record.exists() is (judge != "rule")
@@ -121,16 +121,16 @@ LOGITS = {
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("judge", LOGITS)
-def test_a_recipe_that_reads_a_judge_takes_any_kind(judge: str, tmp_path: Path) -> None:
+def test_a_method_that_reads_a_judge_takes_any_kind(judge: str, tmp_path: Path) -> None:
     def say_grade(request: dict[str, Any]) -> str:
         return "good" if say_digest(request)[-1] in "02468" else "bad"
 
-    example = EXAMPLES / "recipes" / "prorag.toml"
+    example = EXAMPLES / "methods" / "prorag.toml"
     with serve(say_grade) as endpoint:
         override = f"algorithm.judge={LOGITS[judge].replace('URL', endpoint.url)}"
         train(open_run(load_run(example, overrides=[*overrides_of(example), override]), tmp_path))
     with closing(Journal(tmp_path / "journal.sqlite", read_only=True)) as journal:
-        rows = [row for attempt in journal.trajectories(2) for row in attempt["steps"]]
+        rows = [row for rollout in journal.trajectories(2) for row in rollout["steps"]]
     scores = {score for row in rows for score in row["extra"]["judged_scores"]}
     assert len(scores) > 1
     if judge == "endpoint":
@@ -141,23 +141,25 @@ READERS = {
     "after_webstar": ("step_score", "['yes', 9.0], ['no', 1.0]"),
     "bcpg_nsa": ("judged_scores", "['yes', 1.0], ['no', 0.0]"),
 }
-"""Further recipes that read a judge: the fact, and scores that mean something to them."""
+"""Further methods that read a judge: the info value, and scores that mean something to them."""
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("recipe", READERS)
-def test_every_recipe_that_reads_a_judge_takes_a_server(recipe: str, tmp_path: Path) -> None:
-    fact, choices = READERS[recipe]
-    example = EXAMPLES / "recipes" / f"{recipe}.toml"
+@pytest.mark.parametrize("method", READERS)
+def test_every_method_that_reads_a_judge_takes_a_server(method: str, tmp_path: Path) -> None:
+    info_key, choices = READERS[method]
+    example = EXAMPLES / "methods" / f"{method}.toml"
     with serve(lambda request: "yes" if say_digest(request)[-1] in "02468" else "no") as endpoint:
         judge = f"{{ kind = 'endpoint_judge', url = '{endpoint.url}', model = 'm', choices = [{choices}] }}"
         overrides = [*overrides_of(example), f"algorithm.judge={judge}"]
-        if recipe == "after_webstar":
-            overrides.append("algorithm.measures=[{ kind = 'judge_score', fact = 'step_score', about = 'action' }]")
+        if method == "after_webstar":
+            overrides.append(
+                "algorithm.scorers=[{ kind = 'judge_score', info value = 'step_score', about = 'action' }]"
+            )
         train(open_run(load_run(example, overrides=overrides), tmp_path))
     with closing(Journal(tmp_path / "journal.sqlite", read_only=True)) as journal:
-        facts = [row["extra"][fact] for attempt in journal.trajectories(2) for row in attempt["steps"]]
-    scores = {score for entry in facts for score in (entry if isinstance(entry, list) else [entry])}
+        info = [row["extra"][info_key] for rollout in journal.trajectories(2) for row in rollout["steps"]]
+    scores = {score for entry in info for score in (entry if isinstance(entry, list) else [entry])}
     assert len(scores) == 2
 
 

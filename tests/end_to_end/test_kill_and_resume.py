@@ -1,4 +1,4 @@
-"""A run that is killed twenty times and resumed ends as the one that never was: weights, metrics, attempts, credit."""
+"""A run that is killed twenty times and resumed ends as the one that never was: weights, metrics, rollouts, credit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from groupwise.training.config.run_file import load_run
 from tests.effort import THOROUGH
 from tests.end_to_end.resumed_runs import (
     UPDATES,
-    check_attempts,
     check_curves,
     check_evaluations,
+    check_rollouts,
     check_weights,
     open_journal,
     train_with_kills,
@@ -36,8 +36,8 @@ RESCUED = (
     .replace("every = 3", "every = 4")
     .replace("epochs = 2", "epochs = 4")
 )
-"""Tasks that come round at once, few attempts: it recalls, reflects and ranks."""
-STAGES = {"open", "warm start", "checkpoint", "evaluate", "rollout", "learn", "handover", "write"}
+"""Tasks that come round at once, few rollouts: it replays, reflects and ranks."""
+STAGES = {"open", "warm start", "checkpoint", "evaluate", "rollout", "learn", "sync", "write"}
 """In each of which a run must be killed."""
 MAX_RUNS = 3
 """Kills come by the clock: on a busy machine one may miss the stage that it was meant for, and is tried once more."""
@@ -55,28 +55,28 @@ def test_a_run_that_is_killed_twenty_times_ends_as_the_one_that_never_was(tmp_pa
         with open_journal(folder / "whole") as whole, open_journal(folder / "killed") as resumed:
             check_curves(whole, resumed)
             check_evaluations(whole, resumed)
-            check_attempts(whole, resumed, load_run(folder / "killed" / "config.toml").algorithm)
+            check_rollouts(whole, resumed, load_run(folder / "killed" / "config.toml").algorithm)
         met |= {name for name, _ in killed}
         if met >= STAGES:
             return
     raise AssertionError(f"no kill came in {STAGES - met}")
 
 
-def test_a_run_that_recalls_and_reflects_ends_alike_too(tmp_path: Path) -> None:
+def test_a_run_that_replays_and_reflects_ends_alike_too(tmp_path: Path) -> None:
     num_kills = 10 if THOROUGH else 3
     assert len(train_with_kills(tmp_path, num_kills=num_kills, run=RESCUED)) == num_kills
     check_weights(tmp_path)
     with open_journal(tmp_path / "whole") as whole, open_journal(tmp_path / "killed") as resumed:
         check_curves(whole, resumed)
-        tasks = {row["task"] for row in whole.attempts() if row["origin"] == "fresh"}
-        num_recalled = 0
+        tasks = {row["task"] for row in whole.rollouts() if row["origin"] == "fresh"}
+        num_replayed = 0
         for number in whole.update_numbers():
             assert list(resumed.trajectories(number)) == list(whole.trajectories(number))
-            assert resumed.past_attempts.list_recalled(number) == whole.past_attempts.list_recalled(number)
-            num_recalled += len(whole.past_attempts.list_recalled(number))
-        resumed.past_attempts.check(tasks)
-        assert num_recalled > 2
-        assert {row["origin"] for row in whole.attempts()} == {"fresh", "reflected"}
+            assert resumed.past_rollouts.list_replayed(number) == whole.past_rollouts.list_replayed(number)
+            num_replayed += len(whole.past_rollouts.list_replayed(number))
+        resumed.past_rollouts.check(tasks)
+        assert num_replayed > 2
+        assert {row["origin"] for row in whole.rollouts()} == {"fresh", "reflected"}
         assert whole.curve("shaping/groups")
 
 
@@ -102,7 +102,7 @@ def test_a_run_whose_parts_remember_ends_alike_to_the_bit_when_it_is_killed_twen
     with open_journal(tmp_path / "whole") as whole, open_journal(tmp_path / "killed") as resumed:
         check_curves(whole, resumed)
         check_evaluations(whole, resumed)
-        check_attempts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
+        check_rollouts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
         chain = whole.check_digest_chain()
         assert chain.fault is None
         assert resumed.check_digest_chain() == chain
@@ -119,13 +119,13 @@ def test_a_run_whose_parts_remember_ends_alike_to_the_bit_when_it_is_killed_twen
 
 
 OVERLAPPING = RESCUED.replace("[rollout]", "[rollout]\nlag = 1")
-"""The same, with the attempts of each update played while the one before is learnt."""
+"""The same, with the rollouts of each update played while the one before is learnt."""
 
 
 @pytest.mark.more
 def test_a_run_that_plays_ahead_ends_alike_too(tmp_path: Path) -> None:
     killed = train_with_kills(tmp_path, num_kills=12, run=OVERLAPPING)
-    assert {"learn", "wait", "prepare", "handover", "write"} <= {name for name, _ in killed}
+    assert {"learn", "wait", "prepare", "sync", "write"} <= {name for name, _ in killed}
     check_weights(tmp_path)
     check_chains(tmp_path)
 

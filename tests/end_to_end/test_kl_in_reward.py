@@ -18,7 +18,7 @@ from tests.equivalence.example_runs import EXAMPLES, overrides_of
 
 @pytest.mark.parametrize("name", ["rloo", "p3o", "reinforce_pp"])
 def test_two_updates_with_a_kl_in_the_reward(name: str, tmp_path: Path) -> None:
-    path = EXAMPLES / "recipes" / f"{name}.toml"
+    path = EXAMPLES / "methods" / f"{name}.toml"
     train(open_run(load_run(path, overrides=[*overrides_of(path), "algorithm.kl_in_reward=0.3"]), tmp_path))
     with closing(Journal(tmp_path / "journal.sqlite", read_only=True)) as journal:
         rows = [row for trajectory in journal.trajectories(2) for row in trajectory["steps"]]

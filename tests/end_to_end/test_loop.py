@@ -34,11 +34,11 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(tmp_path: 
 
 
 def test_the_reference_is_the_policy_the_run_started_from(tmp_path: Path) -> None:
-    run = open_run(config(4, recipe="hgpo"), tmp_path)
+    run = open_run(config(4, method="hgpo"), tmp_path)
     with torch.no_grad():  # what a warm start would do: other weights than those the run was opened with
         for value in dict(run.learner.weights()).values():
             value.mul_(1.5)
-    run.hand_over(0)
+    run.sync(0)
     train(run)
     # At the first update the policy is the reference still.
     first, *later = (value for _, value in run.journal.curve("loss/kl_to_reference"))
@@ -46,13 +46,13 @@ def test_the_reference_is_the_policy_the_run_started_from(tmp_path: Path) -> Non
     assert max(later) > 1e-6
 
 
-@pytest.mark.parametrize("recipe", ["hgpo", "gspo"])
-def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, recipe: str) -> None:
-    whole = run_to_end(tmp_path / "whole", config(5, recipe=recipe))
-    run_to_end(tmp_path / "cut", config(3, recipe=recipe, checkpoint_every=2))
+@pytest.mark.parametrize("method", ["hgpo", "gspo"])
+def test_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path, method: str) -> None:
+    whole = run_to_end(tmp_path / "whole", config(5, method=method))
+    run_to_end(tmp_path / "cut", config(3, method=method, checkpoint_every=2))
     # Pretend that the process died after update 3 and before its checkpoint was complete.
     (tmp_path / "cut" / "checkpoints" / "latest").write_text("0002\n")
-    resumed = run_to_end(tmp_path / "cut", config(5, recipe=recipe), resume=True)
+    resumed = run_to_end(tmp_path / "cut", config(5, method=method), resume=True)
     assert hash_weights(resumed.learner.weights()) == hash_weights(whole.learner.weights())
     for name in whole.journal.metric_names():
         if not name.startswith(("seconds/", "speed/")):

@@ -16,9 +16,9 @@ from groupwise.training.open_run import open_run
 from tests.architecture.markdown import blocks_of
 from tests.end_to_end.resumed_runs import (
     ROOT,
-    check_attempts,
     check_curves,
     check_evaluations,
+    check_rollouts,
     check_weights,
     open_journal,
     train_with_kills,
@@ -30,7 +30,7 @@ DATA = ROOT / "examples" / "own_questions.jsonl"
 EXAMPLE = (ROOT / "examples" / "mixture.toml").read_text(encoding="utf-8").replace(DATA.name, str(DATA))
 RUN = (
     EXAMPLE.replace("updates = 60\ntasks = 16", "updates = 8\ntasks = 8\ncheckpoint_every = 2")
-    .replace("tasks = 50", "tasks = 12\nattempts = 20\nevery = 4")
+    .replace("tasks = 50", "tasks = 12\nrollouts = 20\nevery = 4")
     .replace("tasks = 200\nepochs = 16", "tasks = 200\nepochs = 12")
 )
 """The example, short: six of eight tasks of an update are questions."""
@@ -43,7 +43,7 @@ def test_a_mixed_run_that_is_killed_and_resumed_ends_alike_and_every_update_has_
     with open_journal(tmp_path / "whole") as whole, open_journal(tmp_path / "killed") as resumed:
         check_curves(whole, resumed)
         check_evaluations(whole, resumed)
-        check_attempts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
+        check_rollouts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
         assert resumed.check_digest_chain() == whole.check_digest_chain()
         check_shares(whole)
         check_each_is_reported(whole)
@@ -51,9 +51,9 @@ def test_a_mixed_run_that_is_killed_and_resumed_ends_alike_and_every_update_has_
 
 def check_shares(journal: Journal) -> None:
     for number in journal.update_numbers():
-        attempts = Counter(str(record["task"]) for record in journal.trajectories(number))
-        assert Counter(task.partition("-")[0] for task in attempts) == {"data_set": 6, "identity": 2}
-        assert set(attempts.values()) == {8}
+        rollouts = Counter(str(record["task"]) for record in journal.trajectories(number))
+        assert Counter(task.partition("-")[0] for task in rollouts) == {"data_set": 6, "identity": 2}
+        assert set(rollouts.values()) == {8}
 
 
 def check_each_is_reported(journal: Journal) -> None:
@@ -63,7 +63,7 @@ def check_each_is_reported(journal: Journal) -> None:
     shares = {summary.name: summary.success * summary.tasks for summary in evaluation.by_tag()}
     assert evaluation.success * 12 == pytest.approx(sum(shares.values()))
     verdict = make_verdict(journal.evaluations(), "test")
-    assert [(family.name, family.before is not None) for family in verdict.families] == [
+    assert [(family.name, family.before is not None) for family in verdict.categories] == [
         ("echo", True),
         ("questions", True),
     ]
@@ -100,11 +100,11 @@ def test_commands_understand_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "repeat the word" in shown.out
     assert groupwise("doctor", file, "--trust").status == 0
     refused = groupwise(
-        "train", file, "--set", "rollout.action_rule=choice", "--set", 'rollout.template.show_admissible="numbered"'
+        "train", file, "--set", "rollout.action_parser=choice", "--set", 'rollout.template.show_admissible="numbered"'
     )
     assert refused.status == 2
     assert "'choice' fits echo, which lists its possible actions, but not questions" in refused.err
     assert groupwise("train", file, "--out", folder).status == 0
     evaluated = groupwise("evaluate", folder, "--trust", "--seeds", "1")
-    families = [line.split()[0] for line in evaluated.out.splitlines() if line.startswith(("echo ", "questions "))]
-    assert families == ["echo", "questions"]
+    categories = [line.split()[0] for line in evaluated.out.splitlines() if line.startswith(("echo ", "questions "))]
+    assert categories == ["echo", "questions"]

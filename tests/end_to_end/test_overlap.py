@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.store.attempt_index import PastAttempts
 from groupwise.store.journal import Journal
+from groupwise.store.rollout_index import PastRollouts
 from groupwise.system.errors import TrainingError
 from groupwise.training.collect import collect as rounds
 from groupwise.training.config.run_file import load_run
@@ -45,8 +45,10 @@ def whole(finished: dict[str, Path], kind: str) -> Path:
 def test_every_update_but_the_first_was_sampled_by_the_version_before_the_learners(whole: Path) -> None:
     assert [read_versions(whole, number) for number in range(1, UPDATES + 1)] == [{0}, {0}, {1}, {2}, {3}]
     with Journal(whole / "journal.sqlite", read_only=True) as journal:
-        ages = dict(journal.curve("rollout/age"))
-        assert ages == dict(journal.curve("rollout/max_age")) == {1: 0.0} | dict.fromkeys(range(2, UPDATES + 1), 1.0)
+        ages = dict(journal.curve("rollout/staleness"))
+        assert (
+            ages == dict(journal.curve("rollout/max_staleness")) == {1: 0.0} | dict.fromkeys(range(2, UPDATES + 1), 1.0)
+        )
         assert [number for number, _ in journal.curve("seconds/wait")] == list(range(1, UPDATES))
         assert [number for number, _ in journal.curve("speed/played_seconds")] == list(range(2, UPDATES + 1))
         assert any(loss for _, loss in journal.curve("loss/total"))
@@ -77,7 +79,7 @@ def test_a_run_that_goes_on_from_any_checkpoint_ends_alike(
     assert describe_end(tmp_path / "run") == describe_end(whole)
 
 
-def test_pending_attempts_stay_for_checkpoints_and_for_the_newest_update(tmp_path: Path) -> None:
+def test_pending_rollouts_stay_for_checkpoints_and_for_the_newest_update(tmp_path: Path) -> None:
     kept: dict[int, list[int]] = {}
 
     class Looking(RunObserver):
@@ -109,7 +111,7 @@ def test_a_run_that_is_interrupted_ends_at_once_and_goes_on_as_if_it_never_was(
     when = Interrupting(stage, 4 if stage == "checkpoint" else 3)
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path / "cut", make_config(), observers=[when])
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("attempts of")] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("rollouts of")] == []
     play(tmp_path / "cut", make_config(), resume=True)
     assert describe_end(tmp_path / "cut") == describe_end(finished["rounds"])
 
@@ -145,15 +147,15 @@ def test_a_plan_reads_the_past_as_it_was_before_the_update_that_is_learnt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[bool, int]] = []
-    mean_score = PastAttempts.mean_score
+    mean_score = PastRollouts.mean_score
 
-    def look(self: PastAttempts, task: str, *, max_attempts: int) -> float | None:
-        newest = self.newest(max_attempts=1, after=0)
+    def look(self: PastRollouts, task: str, *, max_rollouts: int) -> float | None:
+        newest = self.newest(max_rollouts=1, after=0)
         seen.append((threading.current_thread() is threading.main_thread(), newest[0].number if newest else 0))
-        return mean_score(self, task, max_attempts=max_attempts)
+        return mean_score(self, task, max_rollouts=max_rollouts)
 
-    monkeypatch.setattr(PastAttempts, "mean_score", look)
-    play(tmp_path, make_config("recalled", updates=4))
+    monkeypatch.setattr(PastRollouts, "mean_score", look)
+    play(tmp_path, make_config("replayed", updates=4))
     ahead = [number for is_main, number in seen if not is_main]
     assert list(dict.fromkeys(ahead)) == [0, 1, 2]  # for the updates 2, 3 and 4
 
@@ -167,7 +169,7 @@ def test_a_plan_reads_the_past_as_it_was_before_the_update_that_is_learnt(
         ("UPDATE pending SET following = 7 WHERE number = 4", "are not as they were written"),
     ],
 )
-def test_damage_among_pending_attempts_is_said_in_a_sentence(
+def test_damage_among_pending_rollouts_is_said_in_a_sentence(
     finished: dict[str, Path], tmp_path: Path, damage: str, said: str
 ) -> None:
     shutil.copytree(finished["rounds"], tmp_path, dirs_exist_ok=True)
@@ -195,5 +197,7 @@ def test_what_was_played_ahead_is_trained_whatever_the_lag_is_afterwards(
     play(tmp_path, load_run(tmp_path, overrides=[f"rollout.lag={lag}"]), resume=True)  # with the correction it had
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
         assert list(journal.trajectories(3)) == third
-        assert dict(journal.curve("rollout/age")) == {1: 0.0} | dict.fromkeys((2, 3, 4, 5) if lag else (2, 3), 1.0)
+        assert dict(journal.curve("rollout/staleness")) == {1: 0.0} | dict.fromkeys(
+            (2, 3, 4, 5) if lag else (2, 3), 1.0
+        )
     assert [read_versions(tmp_path, number) for number in (3, 4, 5)] == [{1}, {2 + 1 - lag}, {3 + 1 - lag}]

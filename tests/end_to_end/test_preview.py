@@ -30,39 +30,39 @@ def load_example(name: str, *settings: str) -> RunConfig:
 
 
 class FirstUpdate(RunObserver):
-    """Keeps the attempts of the update that is made."""
+    """Keeps the rollouts of the update that is made."""
 
     def on_update(self, update: Update) -> None:
-        self.attempts = list(update.trajectories)
+        self.rollouts = list(update.trajectories)
 
 
 def train_once(config: RunConfig, folder: Path) -> tuple[list[Trajectory], list[list[str]]]:
-    """The attempts of one update, and what the responses of each say."""
+    """The rollouts of one update, and what the responses of each say."""
     observer = FirstUpdate()
     with open_run(config, folder) as run:
         train(run, observers=[observer])
-        said = [[run.prompter.text(step.response_ids) for step in attempt.steps] for attempt in observer.attempts]
-    return observer.attempts, said
+        said = [[run.prompter.text(step.response_ids) for step in rollout.steps] for rollout in observer.rollouts]
+    return observer.rollouts, said
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["household", "gridworld", "lookup"])
 def test_a_recorded_prompt_is_taken_apart_as_a_previewed_one(name: str, tmp_path: Path) -> None:
     config = load_example(name, "rollout.system='be quick .'")
-    attempts, said = train_once(config, tmp_path / "run")
-    longest = max(range(len(attempts)), key=lambda number: len(said[number]))
-    attempt, responses = attempts[longest], said[longest]
-    shown = preview_run(config, task_ids=[attempt.task.id], responses=responses, num_steps=len(responses)).attempts[0]
+    rollouts, said = train_once(config, tmp_path / "run")
+    longest = max(range(len(rollouts)), key=lambda number: len(said[number]))
+    rollout, responses = rollouts[longest], said[longest]
+    shown = preview_run(config, task_ids=[rollout.task.id], responses=responses, num_steps=len(responses)).rollouts[0]
     compared = 0
     with RunFolder(tmp_path / "run") as folder:
         for number, step in enumerate(shown.steps):
-            place = {"number": 1, "task": attempt.task.id, "attempt": attempt.attempt, "step": number}
+            place = {"number": 1, "task": rollout.task.id, "rollout": rollout.rollout, "step": number}
             recorded = read_prompt(folder, **place)
-            assert recorded.prompt_ids == attempt.steps[number].prompt_ids == step.prompt.ids
+            assert recorded.prompt_ids == rollout.steps[number].prompt_ids == step.prompt.ids
             assert recorded.prompt_texts == step.prompt_texts
             assert recorded.origins == step.prompt.origins
             compared += 1
-            if step.response_ids != attempt.steps[number].response_ids:
+            if step.response_ids != rollout.steps[number].response_ids:
                 break
     assert compared >= min(2, len(shown.steps))
 
@@ -74,14 +74,14 @@ def test_a_preview_has_the_prompts_of_the_first_update(name: str, tmp_path: Path
     if obstacle:
         pytest.skip(obstacle)
     config = load_example(name)
-    attempts, said = train_once(config, tmp_path / "run")
-    first = {attempt.task.id: attempt.steps[0].prompt_ids for attempt in attempts}
+    rollouts, said = train_once(config, tmp_path / "run")
+    first = {rollout.task.id: rollout.steps[0].prompt_ids for rollout in rollouts}
     preview = preview_run(config, num_tasks=config.training.tasks)
-    assert {attempt.task: attempt.steps[0].prompt.ids for attempt in preview.attempts} == first
+    assert {rollout.task: rollout.steps[0].prompt.ids for rollout in preview.rollouts} == first
     compared = 0
-    for attempt, responses in list(zip(attempts, said, strict=True))[:3]:
-        again = preview_run(config, task_ids=[attempt.task.id], responses=responses, num_steps=len(responses))
-        for step, shown in zip(attempt.steps, again.attempts[0].steps, strict=False):
+    for rollout, responses in list(zip(rollouts, said, strict=True))[:3]:
+        again = preview_run(config, task_ids=[rollout.task.id], responses=responses, num_steps=len(responses))
+        for step, shown in zip(rollout.steps, again.rollouts[0].steps, strict=False):
             assert shown.prompt.ids == step.prompt_ids
             compared += 1
             if shown.response_ids != step.response_ids:  # sampled in another way than the text is cut

@@ -31,9 +31,7 @@ def test_weights_that_do_not_arrive_stop_the_run_within_one_update(tmp_path: Pat
         train(run)
     assert str(caught.value).startswith("after the weight sync of version 1, the engine and the learner disagree by ")
     assert "on a fixed prompt (allowed 0.001; the update moved the learner by " in str(caught.value)
-    assert str(caught.value).endswith(
-        "); the engine did not load the weights, or training.weight_transfer never sent them"
-    )
+    assert str(caught.value).endswith("); the engine did not load the weights, or training.weight_sync never sent them")
     assert run.journal.last_number() == -1
 
 
@@ -52,14 +50,14 @@ def test_old_weights_that_would_pass_for_the_new_ones_are_found_out_too(tmp_path
     train(open_run(sections.model_copy(update={"training": training}), tmp_path / "sound"))
 
 
-def test_a_hand_over_that_is_never_made_is_told_by_the_version(tmp_path: Path) -> None:
+def test_a_sync_that_is_never_made_is_told_by_the_version(tmp_path: Path) -> None:
     run = open_run(config(3), tmp_path)
     run.engine.load = lambda weights, *, version: None  # type: ignore[method-assign]
     with pytest.raises(TrainingError) as caught:
         train(run)
     assert str(caught.value) == (
         "the engine reports weights of version 0, but version 1 was sent; its `load` had no effect, "
-        "or training.weight_transfer never called it"
+        "or training.weight_sync never called it"
     )
     assert run.journal.last_number() == -1
 
@@ -102,7 +100,7 @@ def test_a_nan_in_learning_stops_the_run_and_leaves_the_weights(
     with pytest.raises(TrainingError) as caught:
         train(run)
     assert str(caught.value) == (
-        f"optimiser step 2: {what}; weights and optimiser are unchanged. Lower the learning rate, or look at the "
+        f"optimizer step 2: {what}; weights and optimizer are unchanged. Lower the learning rate, or look at the "
         "rewards of this update"
     )
     assert run.journal.update_numbers() == [1]
@@ -141,7 +139,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_and_the_run_goes_on_later(
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 def test_a_damaged_checkpoint_names_the_one_before_and_the_advice_works(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "run"
     run_to_end(folder, config(4))

@@ -29,8 +29,8 @@ IDS = ("prompt_ids", "response_ids", "action", "seed", "reward")
 def make_config(**changes: Any) -> RunConfig:
     fields: dict[str, Any] = {
         "env": Gridworld(size=3, num_holes=1, max_steps=4),
-        "rollout": RolloutConfig(max_tokens=4, plan=Flat(attempts=4)),
-        "evaluation": EvaluationConfig(tasks=2, attempts=2),
+        "rollout": RolloutConfig(max_tokens=4, plan=Flat(rollouts=4)),
+        "evaluation": EvaluationConfig(tasks=2, rollouts=2),
         "threads": 1,
         "device": "cpu",
     }
@@ -76,7 +76,7 @@ class Killer(RunObserver):
 
 @pytest.mark.more
 def test_a_killed_server_costs_a_run_nothing_and_comes_back(tmp_path: Path, local: dict[str, Any]) -> None:
-    """Two servers, one killed before the attempts of the second update are played: these go to the other one."""
+    """Two servers, one killed before the rollouts of the second update are played: these go to the other one."""
     with open_run(make_config(engine=ServerEngineConfig(replicas=2)), tmp_path / "run") as run:
         engine: Any = run.engine
         victim = engine._processes[1]
@@ -92,8 +92,9 @@ def test_a_killed_server_costs_a_run_nothing_and_comes_back(tmp_path: Path, loca
         assert metrics["replicas/0/requests"]["1"] > 0
         assert metrics["replicas/1/requests"]["1"] > 0
         assert metrics["replicas/sent_again"]["2"] > 0
-        # It was started again in the background; it counts from the next hand-over on, and after its own canary.
+        # It was started again in the background; it counts from the next weight sync on, and after its own weight
+        # check.
         victim.wait_until_healthy(timeout=120)
-        run.hand_over(UPDATES + 1)
+        run.sync(UPDATES + 1)
         assert len(engine.replicas) == 2
         assert engine.take_metrics()["replicas/alive"] == 2

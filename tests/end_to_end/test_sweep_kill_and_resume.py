@@ -20,12 +20,12 @@ device = "cpu"
 threads = 1
 
 [algorithm]
-recipe = "dr_grpo"
+method = "dr_grpo"
 {TINY_WORD_WORLD}heads = 2
 
 [rollout]
 max_tokens = 1
-plan = {{ kind = "flat", attempts = 16 }}
+plan = {{ kind = "flat", rollouts = 16 }}
 
 [training]
 updates = 4
@@ -35,7 +35,7 @@ checkpoint_every = 1
 [evaluation]
 split = "train"
 tasks = 4
-attempts = 20
+rollouts = 20
 temperature = 1.0
 every = 2
 
@@ -60,17 +60,19 @@ def test_a_sweep_that_is_killed_and_resumed_gives_the_same_table(tmp_path: Path)
         env=environment,
     )
     assert ran.returncode == 0, ran.stderr
-    facts = json.loads(ran.stdout)
-    assert facts["whole"] == 0, (tmp_path / "whole.log").read_text(encoding="utf-8")
-    assert [kill["status"] for kill in facts["kills"]] == [-9, -9]
-    assert all(kill["in_flight"] and kill["finished"] < 10 for kill in facts["kills"])
+    info = json.loads(ran.stdout)
+    assert info["whole"] == 0, (tmp_path / "whole.log").read_text(encoding="utf-8")
+    assert [kill["status"] for kill in info["kills"]] == [-9, -9]
+    assert all(kill["in_flight"] and kill["finished"] < 10 for kill in info["kills"])
     # A run that dies takes no other with it, and is missing from the table until the sweep goes on.
-    assert facts["killed_run"]["status"] == 1
-    assert facts["killed_run"]["missing"] == [facts["killed_run"]["victim"]]
-    assert facts["resumed"] == 0
-    assert facts["touched"] == [facts["killed_run"]["victim"]]
+    assert info["killed_run"]["status"] == 1
+    assert info["killed_run"]["missing"] == [info["killed_run"]["victim"]]
+    assert info["resumed"] == 0
+    assert info["touched"] == [info["killed_run"]["victim"]]
     results = [(tmp_path / name / "results.json").read_text(encoding="utf-8") for name in ("whole", "killed")]
     assert results[0] == results[1]
-    arms = json.loads(results[0])["arms"]
-    assert [len(arm["seeds"]) for arm in arms] == [5, 5]
-    assert len({seed["final"] for arm in arms for seed in arm["seeds"]}) > 3  # a table of equal numbers proves nothing
+    variants = json.loads(results[0])["variants"]
+    assert [len(variant["seeds"]) for variant in variants] == [5, 5]
+    assert (
+        len({seed["final"] for variant in variants for seed in variant["seeds"]}) > 3
+    )  # a table of equal numbers proves nothing

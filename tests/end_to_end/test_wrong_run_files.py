@@ -21,7 +21,7 @@ from groupwise.parts.part import Part
 ROOT = Path(__file__).parents[2]
 SOUND = """
 [algorithm]
-recipe = "dr_grpo"
+method = "dr_grpo"
 
 [env]
 kind = "identity"
@@ -60,7 +60,7 @@ UNKNOWN = [
     ),
     ("model.kind=tny", "RunConfig: model: there is no model 'tny'; did you mean 'tiny'? Valid: pretrained, tiny"),
     (
-        "rollout.memory=fll",
+        "rollout.history=fll",
         "RunConfig: rollout: RolloutConfig: memory: there is no memory 'fll'; did you mean 'full'? "
         "Valid: anchored_window, full, window",
     ),
@@ -74,7 +74,7 @@ UNKNOWN = [
         "engine.stop=['</action>']",
         "RunConfig: engine: LocalEngine: stop: a response ends with the token that ends a turn, never at a string: "
         "text follows from tokens, and a string may end within one; limit max_tokens, or read the action out of the "
-        "response with rollout.action_rule",
+        "response with rollout.action_parser",
     ),
     (
         "evaluation.repetition_penalty=1.1",
@@ -103,12 +103,12 @@ WRONG = [
 
 IMPOSSIBLE = [
     (
-        "rollout.action_rule=choice",
-        "RunConfig: rollout: RolloutConfig: action_rule 'choice' needs the numbers of the actions in the prompt; set "
+        "rollout.action_parser=choice",
+        "RunConfig: rollout: RolloutConfig: action_parser 'choice' needs the numbers of the actions in the prompt; set "
         'template.show_admissible = "numbered"',
     ),
     (
-        "env={kind='household', families=['heat'], rooms=['bedroom']}",
+        "env={kind='household', categories=['heat'], rooms=['bedroom']}",
         "RunConfig: env: Household: the family 'heat' needs a kitchen; add that room, or remove the family",
     ),
     (
@@ -166,8 +166,8 @@ OPENED = [
         "Valid: entropy, old_logp, pairs, reference_logp, spans",
     ),
     (
-        "algorithm.recipe=mc_grpo",
-        "rollout.plan.attempts is 8, but the filter drop_pivot drops the attempt at the median, and only an odd number "
+        "algorithm.method=mc_grpo",
+        "rollout.plan.rollouts is 8, but the filter drop_pivot drops the rollout at the median, and only an odd number "
         "has one; give 9 to train on 8",
     ),
 ]
@@ -224,7 +224,7 @@ def test_an_algorithm_without_a_loss_cannot_train(stopped: Any, tmp_path: Path) 
         "[env]\nkind = 'identity'\n[model]\nkind = 'tiny'\n",
         encoding="utf-8",
     )
-    assert stopped() == "error: the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]\n"
+    assert stopped() == "error: the algorithm has no loss; choose a method that has one, or add [algorithm.loss]\n"
 
 
 def test_an_environment_whose_package_is_missing_says_what_to_install(
@@ -252,7 +252,7 @@ def test_a_device_that_is_none_is_refused(stopped: Any) -> None:
 WITHOUT_TORCH = """
 import sys
 from groupwise.cli.main import main
-for words in (["missing.toml"], ["run.toml", "--set", "algorithm.recipe=hgop"], ["run.toml", "--set", "sed=1"]):
+for words in (["missing.toml"], ["run.toml", "--set", "algorithm.method=hgop"], ["run.toml", "--set", "sed=1"]):
     sys.argv = ["groupwise", "train", *words]
     try:
         main()
@@ -262,7 +262,7 @@ assert "torch" not in sys.modules
 """
 
 
-def test_what_is_wrong_with_the_file_or_the_recipe_is_told_without_torch(tmp_path: Path) -> None:
+def test_what_is_wrong_with_the_file_or_the_method_is_told_without_torch(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(SOUND, encoding="utf-8")
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     ran = subprocess.run(
@@ -272,7 +272,7 @@ def test_what_is_wrong_with_the_file_or_the_recipe_is_told_without_torch(tmp_pat
     first, second, third = ran.stderr.splitlines()
     assert first == "error: missing.toml: there is no such file; give a run file (TOML) or the folder of a run"
     message = (
-        "error: run.toml with --set algorithm.recipe=hgop: there is no recipe 'hgop'; did you mean 'hgpo'? Valid: "
+        "error: run.toml with --set algorithm.method=hgop: there is no method 'hgop'; did you mean 'hgpo'? Valid: "
     )
     assert second.startswith(message)
     assert (

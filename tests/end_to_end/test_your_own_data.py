@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = "docs/learn/own_data.md"
 REST = """
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 
 [model]
 kind = "tiny"
@@ -30,7 +30,7 @@ heads = 2
 
 [rollout]
 max_tokens = 2
-plan = { kind = "flat", attempts = 8 }
+plan = { kind = "flat", rollouts = 8 }
 
 [training]
 updates = 2
@@ -39,7 +39,7 @@ checkpoint_every = 1
 
 [evaluation]
 tasks = 6
-attempts = 2
+rollouts = 2
 temperature = 1.0
 
 [warm_start]
@@ -79,11 +79,11 @@ def test_the_run_of_the_page_is_judged_by_the_built_in_verifier(folder: Path, gr
     assert groupwise("train", "run.toml", "--out", "run").status == 0
     answers = {row["question"]: row["answer"] for row in map(json.loads, read_lines())}
     with open_journal() as journal:
-        attempts = [record["steps"][0] for number in (1, 2) for record in journal.trajectories(number)]
-    assert len(attempts) == 2 * 4 * 8
-    for step in attempts:
+        rollouts = [record["steps"][0] for number in (1, 2) for record in journal.trajectories(number)]
+    assert len(rollouts) == 2 * 4 * 8
+    for step in rollouts:
         assert step["reward"] == float(step["action"] == answers[step["observation"]])
-    assert {step["reward"] for step in attempts} == {0.0, 1.0}
+    assert {step["reward"] for step in rollouts} == {0.0, 1.0}
     evaluated = groupwise("evaluate", "run", "--trust", "--seeds", "1")
     assert {"less", "more"} <= {line.split()[0] for line in evaluated.out.splitlines() if line.strip()}
 
@@ -105,9 +105,9 @@ def test_a_changed_file_is_noticed_when_the_run_is_resumed(folder: Path, groupwi
     (folder / "questions.jsonl").write_text("\n".join(reversed(lines)) + "\n", encoding="utf-8")
     again = groupwise("train", "run.toml", "--out", "run", "--resume", "--set", "training.updates=2")
     assert again.status == 0
-    assert "panel was" not in again.err, "another order is the same panel"
-    panel = groupwise("panel", "run.toml", "--trust", "--out", "panel.json")
-    assert panel.status == 0
+    assert "task_set was" not in again.err, "another order is the same task set"
+    task_set = groupwise("task_set", "run.toml", "--trust", "--out", "task_set.json")
+    assert task_set.status == 0
     mended = [json.loads(line) for line in lines]
     for row in mended:
         row["topic"] = row["topic"].upper()
@@ -115,12 +115,20 @@ def test_a_changed_file_is_noticed_when_the_run_is_resumed(folder: Path, groupwi
     noticed = groupwise("train", "run.toml", "--out", "run", "--resume", "--set", "training.updates=3")
     assert noticed.status == 0
     for split in ("train", "test"):
-        assert f"changed since the run began: the {split} panel was " in noticed.err
+        assert f"changed since the run began: the {split} task set was " in noticed.err
     refused = groupwise(
-        "train", "run.toml", "--out", "run", "--resume", "--set", 'panel="panel.json"', "--set", "training.updates=4"
+        "train",
+        "run.toml",
+        "--out",
+        "run",
+        "--resume",
+        "--set",
+        'task_set="task_set.json"',
+        "--set",
+        "training.updates=4",
     )
     assert refused.status == 2
-    assert "panel.json: the train panel changed: " in refused.err
+    assert "task_set.json: the train task set changed: " in refused.err
 
 
 def test_what_is_wrong_stops_before_a_model_loads(folder: Path, groupwise: Run) -> None:

@@ -52,5 +52,5 @@ def test_the_page_can_be_followed_from_the_file_to_the_dialogue(
     groups = call("inspect", "runs/thermostat", "--update", "1")
     task = re.search(r"thermostat-train-[0-9a-f]+", groups)
     assert task is not None
-    dialogue = call("inspect", "runs/thermostat", "--update", "1", "--task", task[0], "--attempt", "0")
+    dialogue = call("inspect", "runs/thermostat", "--update", "1", "--task", task[0], "--rollout", "0")
     assert "Make the room just right." in dialogue or "degrees, too" in dialogue

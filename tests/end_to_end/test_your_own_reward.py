@@ -1,4 +1,4 @@
-"""docs/learn/own_reward.md does what it says: its functions pay the attempts of a run."""
+"""docs/learn/own_reward.md does what it says: its functions pay the rollouts of a run."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_functions_of_the_page_pay_the_attempts(folder: Path) -> None:
+def test_the_functions_of_the_page_pay_the_rollouts(folder: Path) -> None:
     observer = LastUpdate()
     with open_run(load_run(folder / "run.toml"), folder / "run") as run:
         train(run, observers=[observer])
-    attempts = observer.update.trajectories
-    assert {len(attempt.steps) for attempt in attempts} == {1}
-    for attempt in attempts:
-        assert attempt.scores["score"] == attempt.scores["accuracy"] == 2.0 * attempt.scores["success"]
-        assert attempt.scores["be_polite"] == 0.0
-        assert attempt.steps[0].reward == attempt.scores["return"] == attempt.scores["score"]
+    rollouts = observer.update.trajectories
+    assert {len(rollout.steps) for rollout in rollouts} == {1}
+    for rollout in rollouts:
+        assert rollout.scores["score"] == rollout.scores["accuracy"] == 2.0 * rollout.scores["success"]
+        assert rollout.scores["be_polite"] == 0.0
+        assert rollout.steps[0].reward == rollout.scores["return"] == rollout.scores["score"]
 
 
 def test_a_function_of_trls_is_taken_as_it_is(folder: Path) -> None:

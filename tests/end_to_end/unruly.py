@@ -25,8 +25,8 @@ class Unruly(Part, slot="env"):
     """What happens."""
     max_steps: int = 8
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return self._sound().panel(split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return self._sound().task_set(split)
 
     def open(self, task: Task) -> UnrulyEnvironment:
         return UnrulyEnvironment(self._sound().open(task), self.trouble)

@@ -1,4 +1,4 @@
-"""Every loss that the catalogues can make: those of all recipes, every part of a loss, every choice a part offers.
+"""Every loss that the catalogues can make: those of all methods, every part of a loss, every choice a part offers.
 
 What is added to a catalogue is here by itself, so that no law has to be told of a new method.
 """
@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args, get_origin
 from pydantic import ValidationError
 
 from groupwise.losses import Plain, PolicyLoss
-from groupwise.methods import RECIPES
+from groupwise.methods import METHODS
 from groupwise.parts.part import Part, load_catalogue
 from groupwise.parts.slots import Loss
 from groupwise.system.errors import ConfigError
@@ -21,7 +21,7 @@ PIECES = ("ratio", "surrogate", "aggregate", "correction", "penalty")
 
 
 def list_losses() -> dict[str, Loss]:
-    """Each distinct loss by a name: the recipe's, else the part's, with what was chosen."""
+    """Each distinct loss by a name: the method's, else the part's, with what was chosen."""
     losses: dict[str, Any] = {}
     for name, loss in _list_all():
         if not any(loss == known for known in losses.values()):
@@ -42,8 +42,8 @@ def list_losses_at_zero() -> dict[str, Loss]:
 
 
 def _list_all() -> Iterator[tuple[str, Any]]:
-    for name, recipe in RECIPES.items():
-        yield name, recipe().loss
+    for name, method in METHODS.items():
+        yield name, method().loss
     for name, kind in load_catalogue("loss").items():
         yield from _list_choices(name, kind)
     for slot in PIECES:
@@ -65,7 +65,7 @@ def _list_choices(name: str, kind: type[Part]) -> Iterator[tuple[str, Part]]:
 
 
 def _make(name: str, kind: type[Part], **fields: object) -> Iterator[tuple[str, Part]]:
-    """The part, unless it asks for more than that: then it is to be found in a recipe."""
+    """The part, unless it asks for more than that: then it is to be found in a method."""
     try:
         yield name, kind(**fields)
     except (ConfigError, ValidationError):

@@ -1,7 +1,7 @@
 """Every run file of the examples as a run of a second: a tiny model, few tasks, two updates, all that it has in it.
 
 What an example shows stays: its algorithm, environment, memory, plan, rewards, loss, warm start and evaluation. What it
-costs goes: the model, the number of tasks, attempts and updates. A publisher's files are replaced by a few of our own,
+costs goes: the model, the number of tasks, rollouts and updates. A publisher's files are replaced by a few of our own,
 a server by one on this machine.
 """
 
@@ -30,12 +30,12 @@ SMALL = (
     "device='cpu'",
     "threads=1",
     "model={kind='tiny', hidden=16, layers=1, heads=2}",
-    "rollout.plan.attempts=4",
+    "rollout.plan.rollouts=4",
     f"training.updates={UPDATES}",
     "training.tasks=4",
     "training.checkpoint_every=1",
     "evaluation.tasks=2",
-    "evaluation.attempts=1",
+    "evaluation.rollouts=1",
 )
 """What makes a run small whatever it is."""
 WARM = (
@@ -44,7 +44,7 @@ WARM = (
     "warm_start.learning_rate=2e-2",
     "warm_start.batch_tokens=256",
 )
-"""A warm start of half a second after which some attempts succeed: where none does, all credit is 0."""
+"""A warm start of half a second after which some rollouts succeed: where none does, all credit is 0."""
 BY_HEART = (
     "model={kind='tiny', hidden=32, layers=1, heads=2}",
     "training.curriculum={kind='shuffled', first=4}",
@@ -59,21 +59,21 @@ SUMS = ("env.num_terms=4", "rollout.max_tokens=24", "warm_start.epochs=90")
 LISTS = ("env.num_offered=4", "env.list_length=2", "rollout.max_tokens=8")
 """Shorter lists."""
 SHORT = ("rollout.max_tokens=8", "rewards=[{kind='environment'}, {kind='overlong', limit=8, buffer=7}]")
-"""A charge for long responses, where a tiny model solves nothing at all: so attempts still differ in what they earn."""
+"""A charge for long responses, where a tiny model solves nothing at all: so rollouts still differ in what they earn."""
 OWN: dict[str, tuple[str, ...]] = {
     "alfworld": (*BY_HEART, "warm_start.epochs=15", "env.max_steps=6", "rollout.max_tokens=6"),
     "babyai": ("warm_start.tasks=20", "env.max_steps=8"),
     "bfcl": ("warm_start.tasks=8", "env.max_steps=4", "rollout.max_tokens=8"),
     "countdown": BY_HEART,
     "frozen_lake": ("env.kwargs={is_slippery=false, desc=['SF', 'FG']}",),
-    "gem_minesweeper": ("rollout.plan.attempts=8",),
+    "gem_minesweeper": ("rollout.plan.rollouts=8",),
     "gsm8k": (
         *BY_HEART,
         "warm_start.epochs=60",
         "rollout.max_tokens=12",
     ),  # the warm start is in the place of the pretrained model
     "household": (*SHORT, "warm_start.tasks=10", "env.max_steps=6"),
-    "identity": ("rollout.plan.attempts=16",),
+    "identity": ("rollout.plan.rollouts=16",),
     "judged_lookup": BY_HEART,
     "lookup": BY_HEART,
     "mixture": (*BY_HEART, "warm_start.epochs=30"),
@@ -83,11 +83,11 @@ OWN: dict[str, tuple[str, ...]] = {
     "r3_household": (*SHORT, "warm_start.tasks=20", "env.max_steps=6"),
     "reasoning_chain_sum": (*BY_HEART, "env.num_train=30"),
     "reasoning_gcd": (*BY_HEART, "env.options={max_value=12}", "env.num_train=30"),
-    "recipes/hdpo": (*BY_HEART, "warm_start.epochs=60", "rollout.plan.attempts=8"),
-    "recipes/after_polychromic": ("rollout.plan.attempts=8",),
-    "recipes/after_webstar": (*BY_HEART, *SHORT, "warm_start.epochs=60", "env.max_steps=6"),
-    "recipes/mc_grpo": ("rollout.plan.attempts=5",),  # an odd number
-    "recipes/prorag": BY_HEART,
+    "methods/hdpo": (*BY_HEART, "warm_start.epochs=60", "rollout.plan.rollouts=8"),
+    "methods/after_polychromic": ("rollout.plan.rollouts=8",),
+    "methods/after_webstar": (*BY_HEART, *SHORT, "warm_start.epochs=60", "env.max_steps=6"),
+    "methods/mc_grpo": ("rollout.plan.rollouts=5",),  # an odd number
+    "methods/prorag": BY_HEART,
     "scienceworld": ("warm_start.tasks=2", "training.tasks=2", "evaluation.tasks=1", "env.max_steps=3"),
     "search_qa": (*BY_HEART, "warm_start.epochs=20"),
     "storefront": (*BY_HEART, "warm_start.epochs=15", "env.max_steps=5"),
@@ -165,8 +165,8 @@ def overrides_of(path: Path) -> tuple[str, ...]:
         changes += WARM
     if content["env"]["kind"] == "gridworld":
         changes += ["env.size=3", "env.num_holes=1", "env.max_steps=6"]
-    if content["algorithm"]["recipe"].startswith("r3"):
-        changes.append("training.curriculum={kind='shuffled', first=4}")  # tasks come round: there is a past to recall
+    if content["algorithm"]["method"].startswith("r3"):
+        changes.append("training.curriculum={kind='shuffled', first=4}")  # tasks come round: there is a past to replay
     if content["env"]["kind"] == "worked_sums":
         changes += [*BY_HEART, *SUMS]
     if content["env"]["kind"] == "ranked_lists":

@@ -25,10 +25,10 @@ FOLDER = Path(__file__).parent / "goldens"
 COMMAND = "python -m tests.equivalence.make_goldens"
 TOLERANCE = 1e-3
 """Largest relative difference between norms of weights on two machines; goldens/README.md says what was measured."""
-OPTIMISER_TOLERANCE = 0.05
-"""The same for the optimiser's tensors, which are sums of gradients that nearly cancel."""
+OPTIMIZER_TOLERANCE = 0.05
+"""The same for the optimizer's tensors, which are sums of gradients that nearly cancel."""
 
-WITH_SINGULAR_VALUES = ("recipes/verl",)
+WITH_SINGULAR_VALUES = ("methods/verl",)
 """Examples by name that write down singular values: on two processors with equal torch these may differ in a bit."""
 WITHOUT_GOLDEN = {
     "textworld_express": "every Java virtual machine draws other gold paths, which its warm start imitates",
@@ -135,7 +135,7 @@ def find_far_norms(golden: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
         value = _value_at(now, path)
         if int(path[-1]) > last:
             continue
-        tolerance = OPTIMISER_TOLERANCE if path[2].startswith("optimiser") else TOLERANCE
+        tolerance = OPTIMIZER_TOLERANCE if path[2].startswith("optimizer") else TOLERANCE
         if value is None or abs(value - wanted) > tolerance * abs(wanted):
             differences.append(
                 f"{golden['example']}: {_place(path)} is {value!r}, not {wanted!r} within {tolerance:g} of it"

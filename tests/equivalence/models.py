@@ -57,7 +57,7 @@ def _granite(attention: str, **changes: object) -> nn.Module:
     return _build(transformers.GraniteForCausalLM, transformers.GraniteConfig(**settings | changes), attention)
 
 
-FAMILIES: dict[str, Callable[..., nn.Module]] = {
+CATEGORIES: dict[str, Callable[..., nn.Module]] = {
     "llama": _llama,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
@@ -74,7 +74,7 @@ EAGER_ONLY = ("gemma2",)
 def build(family: str, attention: str | None = None, **changes: object) -> nn.Module:
     """The same weights each time."""
     torch.manual_seed(0)
-    return FAMILIES[family](attention or ("eager" if family in EAGER_ONLY else "sdpa"), **changes)
+    return CATEGORIES[family](attention or ("eager" if family in EAGER_ONLY else "sdpa"), **changes)
 
 
 def run_layers_again(model: Any, **options: bool) -> None:

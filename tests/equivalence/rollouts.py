@@ -12,7 +12,7 @@ VOCABULARY = 29
 
 
 def make_tangled_samples(seed: int = 0) -> list[Sample]:
-    """Two tasks of step-wise attempts: shared prompts and histories, repeated samples, lone ones, idle ones.
+    """Two tasks of step-wise rollouts: shared prompts and histories, repeated samples, lone ones, idle ones.
 
     Behaviour log-probs lie around the true ones of a random model (ln 1/29 = -3.4), so that some ratios are clipped
     and some are not.
@@ -26,9 +26,9 @@ def make_tangled_samples(seed: int = 0) -> list[Sample]:
     preamble = words(4)
     for _ in range(2):
         task = preamble + words(5)
-        opening = words(2)  # attempts agree on the first sampled tokens
-        for attempt in range(3):
-            first = opening + words(attempt)  # the first attempt samples the opening alone
+        opening = words(2)  # rollouts agree on the first sampled tokens
+        for rollout in range(3):
+            first = opening + words(rollout)  # the first rollout samples the opening alone
             later = task + first + words(3)
             prompts += [(task, first), (later, words(3)), (later[:-1] + words(1), words(1))]
     repeated = prompts[4]
@@ -57,21 +57,21 @@ def _sample(
     )
 
 
-def make_stepwise_samples(*, attempts: int = 4, steps: int = 6, window: int | None = None) -> list[Sample]:
-    """Attempts of one task whose prompts hold the steps before, all of them or the last `window`."""
+def make_stepwise_samples(*, rollouts: int = 4, steps: int = 6, window: int | None = None) -> list[Sample]:
+    """Rollouts of one task whose prompts hold the steps before, all of them or the last `window`."""
     rng = random.Random(1)
 
     def words(length: int) -> tuple[int, ...]:
         return tuple(rng.randrange(VOCABULARY) for _ in range(length))
 
     task, samples = words(20), []
-    for attempt in range(attempts):
+    for rollout in range(rollouts):
         history: list[tuple[int, ...]] = []
         for step in range(steps):
             shown = history if window is None else history[-window:]
             observation, response = words(rng.randint(8, 24)), words(rng.randint(2, 9))
             prompt = sum(shown, task) + observation
-            samples.append(_sample(rng, attempt * steps + step, prompt, response))
+            samples.append(_sample(rng, rollout * steps + step, prompt, response))
             history.append(observation + response)
     return samples
 

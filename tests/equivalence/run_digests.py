@@ -22,16 +22,67 @@ from safetensors.torch import load_file
 
 CLOCKS = ("seconds/", "speed/")
 """Names of metrics that tell the time."""
-TABLES = ("trajectories", "faults", "evaluations", "history", "recalled")
+TABLES = ("trajectories", "faults", "evaluations", "past_rollouts", "replayed")
 """The tables that have several rows an update; `updates`, `metrics` and `about` are written out as they are."""
-PACKED = {("trajectories", "steps"), ("trajectories", "credit"), ("recalled", "credit")}
+PACKED = {("trajectories", "steps"), ("trajectories", "credit"), ("replayed", "credit")}
 """Columns that hold compressed JSON."""
-ARRAYS = {("history", "states"): np.int64, ("history", "rewards"): np.float64}
+ARRAYS = {("past_rollouts", "states"): np.int64, ("past_rollouts", "rewards"): np.float64}
 """Columns that hold the bytes of an array."""
 DERIVED = ("digest", "files", "journal")
 """What is computed from the rest."""
 DIGITS = 12
 """How much of a digest is kept: enough for two that differ, and a line stays short."""
+
+
+OLD_NAMES = {
+    "rollout": "attempt",
+    "task_set": "panel",
+    "step": "index",
+    "from_rollout": "from_attempt",
+    "unhinted_prompt_ids": "unguided_prompt_ids",
+    "past_rollouts": "history",
+    "replayed": "recalled",
+    "hinted": "guided",
+    "advantage/zero_variance_groups": "credit/in_even_groups",
+    "rollout/zero_variance": "rollout/zero_spread",
+    "rollout/filtered_out": "rollout/not_admitted",
+    "rollout/staleness": "rollout/age",
+    "rollout/max_staleness": "rollout/max_age",
+    "replay/staleness": "replay/age",
+    "replay/rollouts": "replay/recalled",
+    "weights/check_gap": "engine/canary_gap",
+    "learner/optimizer_steps": "learner/optimiser_steps",
+}
+"""What the goldens call what is renamed since they were made, by today's name."""
+OLD_NAMESPACES = {
+    "advantage/": "credit/",
+    "hint/": "guidance/",
+    "scorers/": "measures/",
+    "task_set ": "panel ",
+    "optimizer: ": "optimiser: ",
+}
+"""The same for what names begin with."""
+
+
+def old_name(name: str) -> str:
+    """What the goldens call it."""
+    if name in OLD_NAMES:
+        return OLD_NAMES[name]
+    for new, old in OLD_NAMESPACES.items():
+        if name.startswith(new):
+            return old + name.removeprefix(new)
+    return name
+
+
+def with_old_names(value: Any) -> Any:
+    """A value of the journal with the names that it had when the goldens were made."""
+    if isinstance(value, dict):
+        return {old_name(name): with_old_names(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [with_old_names(below) for below in value]
+    if isinstance(value, str):
+        return "guided" if value == "hinted" else value.replace("every rollout ", "every attempt ")
+    return value
 
 
 def digest_of(value: object) -> str:
@@ -54,15 +105,15 @@ def _digest_journal(database: sqlite3.Connection) -> dict[str, Any]:
     metrics: dict[str, dict[str, float]] = {}
     for number, name, value in database.execute("SELECT number, name, value FROM metrics ORDER BY name, number"):
         if not name.startswith(CLOCKS):
-            metrics.setdefault(name, {})[str(number)] = value
+            metrics.setdefault(old_name(name), {})[str(number)] = value
     versions = {str(number): version for number, version in database.execute("SELECT number, version FROM updates")}
     digests: dict[str, Any] = {
-        "about": dict(tuple(row) for row in database.execute("SELECT key, value FROM about ORDER BY key")),
+        "about": {old_name(key): value for key, value in database.execute("SELECT key, value FROM about ORDER BY key")},
         "versions": versions,
         "metrics": metrics,
     }
     for table in TABLES:
-        rows = database.execute(f"SELECT * FROM {table} ORDER BY number, task, attempt")
+        rows = database.execute(f"SELECT * FROM {table} ORDER BY number, task, rollout")
         digests |= _digest_table(table, rows, numbers=["0", *versions])
     return digests
 
@@ -73,7 +124,7 @@ def _digest_table(table: str, rows: Iterable[sqlite3.Row], *, numbers: Sequence[
     for row in rows:
         cells = {name: _decode(table, name, row[name]) for name in row.keys()}  # noqa: SIM118 (a Row iterates its cells)
         by_update[str(cells.pop("number"))].append(cells)
-    digests = {table: _digest_columns(by_update)}
+    digests = {old_name(table): _digest_columns(by_update)}
     if table == "trajectories":
         steps = {number: [step for row in rows for step in row["steps"]] for number, rows in by_update.items()}
         digests[table].pop("steps", None)
@@ -86,8 +137,10 @@ def _digest_columns(by_update: Mapping[str, Sequence[Mapping[str, Any]]]) -> dic
     digests: dict[str, Any] = {"rows": {number: len(rows) for number, rows in by_update.items()}}
     for name in names:
         # A row that lacks a column has nothing there: the same as null.
-        digests[name] = {
-            number: digest_of([row.get(name) for row in rows]) for number, rows in by_update.items() if rows
+        digests[old_name(name)] = {
+            number: digest_of([with_old_names(row.get(name)) for row in rows])
+            for number, rows in by_update.items()
+            if rows
         }
     return digests
 
@@ -101,7 +154,7 @@ def _decode(table: str, column: str, cell: Any) -> Any:
 
 
 def _digest_weights(checkpoints: Sequence[Path]) -> dict[str, Any]:
-    """Digest and norm of every weight, and of the optimiser's tensors of each kind together."""
+    """Digest and norm of every weight, and of the optimizer's tensors of each kind together."""
     digests: dict[str, dict[str, str]] = {}
     norms: dict[str, dict[str, float]] = {}
     for checkpoint in checkpoints:
@@ -110,9 +163,9 @@ def _digest_weights(checkpoints: Sequence[Path]) -> dict[str, Any]:
             for tensor in tensors:
                 content.update(f"{tensor.dtype} {list(tensor.shape)} ".encode())
                 content.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-            digests.setdefault(name, {})[checkpoint.name] = content.hexdigest()[:DIGITS]
+            digests.setdefault(old_name(name), {})[checkpoint.name] = content.hexdigest()[:DIGITS]
             norm = torch.stack([tensor.double().norm() for tensor in tensors]).norm().item()
-            norms.setdefault(name, {})[checkpoint.name] = float(f"{norm:.9g}")
+            norms.setdefault(old_name(name), {})[checkpoint.name] = float(f"{norm:.9g}")
     return {"digests": digests, "norms": norms}
 
 
@@ -120,7 +173,7 @@ def _tensors_of(checkpoint: Path) -> dict[str, list[torch.Tensor]]:
     tensors: dict[str, list[torch.Tensor]] = {}
     for file in sorted(checkpoint.glob("*.safetensors")):
         for name, tensor in sorted(load_file(file).items()):
-            kind = name.rpartition("/")[2] if file.stem == "optimiser" else name
+            kind = name.rpartition("/")[2] if file.stem == "optimizer" else name
             tensors.setdefault(f"{file.stem}: {kind}", []).append(tensor)
     return tensors
 
@@ -130,5 +183,5 @@ def _digest_state(checkpoints: Sequence[Path]) -> dict[str, Any]:
     for checkpoint in checkpoints:
         state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
         for name in sorted(state.keys() - set(DERIVED)):
-            digests.setdefault(name, {})[checkpoint.name] = digest_of(state[name])
+            digests.setdefault(old_name(name), {})[checkpoint.name] = digest_of(with_old_names(state[name]))
     return digests

@@ -43,7 +43,7 @@ def raise_all(settings: AlarmsConfig, curves: dict[str, dict[int, float]], verdi
 
 
 def judge(evaluations: list[list[float]]) -> RunVerdict | None:
-    """Evaluations as they were recorded: after which update, the mean over attempts, and how many there were."""
+    """Evaluations as they were recorded: after which update, the mean over rollouts, and how many there were."""
     rows = [
         make_evaluated(number=int(number), task=f"t{task}", success=float(task < round(mean * num)))
         for number, mean, num in evaluations

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from groupwise.methods import RECIPES
+from groupwise.methods import METHODS
 from groupwise.models import attention_gpu
 from groupwise.models import forward as logps
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import _checkpoint_layers
 from groupwise.models.pack import Chains, Pack, pack, pad_rows
 from tests.equivalence.flash_anywhere import rows, rows_backward
+from tests.equivalence.method_losses import apart, update
 from tests.equivalence.models import build
-from tests.equivalence.recipe_losses import apart, update
 from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 
 
@@ -43,9 +43,9 @@ def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_gradients_are_those_of_padded_rows(checkpointed: bool, compiled: bool) -> None:
-    loss = RECIPES["grpo"]().loss
+    loss = METHODS["grpo"]().loss
     assert loss is not None
-    samples = [*make_tangled_samples(), *make_stepwise_samples(attempts=3, steps=6, window=2)]
+    samples = [*make_tangled_samples(), *make_stepwise_samples(rollouts=3, steps=6, window=2)]
     _, expected = update(build("qwen2", "sdpa", max_position_embeddings=4096), loss, samples, pad_rows(samples))
     torch._dynamo.reset()
     model: Any = build("qwen2", "sdpa", max_position_embeddings=4096)

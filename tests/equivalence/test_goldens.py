@@ -1,4 +1,4 @@
-"""Every example comes to what it came to when its golden was made: journal, weights, optimiser, to the bit.
+"""Every example comes to what it came to when its golden was made: journal, weights, optimizer, to the bit.
 
 An example is run small (`example_runs`), taken to digests part by part (`run_digests`) and held against its golden
 (`golden_files`). goldens/README.md says how goldens are made and when they may be made anew.
@@ -33,13 +33,13 @@ from tests.equivalence.run_digests import digest_run
 
 PLAY = "import sys, pathlib, tests.equivalence.example_runs as r; r.play_example(*map(pathlib.Path, sys.argv[1:]))"
 ROOT = EXAMPLES.parent
-GRPO = EXAMPLES / "recipes" / "grpo.toml"
+GRPO = EXAMPLES / "methods" / "grpo.toml"
 
 
 QUICK = {
     *("household", "frozen_lake", "r3_household", "r3_countdown", "mixture", "webshop"),
-    *("recipes/grpo", "recipes/gigpo", "recipes/hgpo", "recipes/hgae", "recipes/r3", "recipes/r3_hgpo", "recipes/spae"),
-    *("recipes/dapo", "recipes/dpo", "recipes/disco", "recipes/seeupo", "recipes/gtpo", "recipes/copo", "recipes/d3s"),
+    *("methods/grpo", "methods/gigpo", "methods/hgpo", "methods/hgae", "methods/r3", "methods/r3_hgpo", "methods/spae"),
+    *("methods/dapo", "methods/dpo", "methods/disco", "methods/seeupo", "methods/gtpo", "methods/copo", "methods/d3s"),
 }
 """Examples that `make test` holds against their goldens; `make test-more` does the others."""
 
@@ -87,10 +87,10 @@ def test_every_example_has_a_golden_or_a_reason_why_not() -> None:
 
 @pytest.mark.parametrize("path", [path for path in FILES if name_of(path) not in WITHOUT_GOLDEN], ids=name_of)
 def test_a_golden_would_show_other_credit_or_other_learning(path: Path) -> None:
-    """A run in which all attempts do equally well has credit 0 under any method, and would show nothing."""
+    """A run in which all rollouts do equally well has credit 0 under any method, and would show nothing."""
     golden = read_golden(path)
-    sizes = golden["journal"]["metrics"]["credit/size"]
-    weights = [digests for name, digests in golden["weights"]["digests"].items() if "optimiser" not in name]
+    sizes = golden["journal"]["metrics"]["advantage/size"]
+    weights = [digests for name, digests in golden["weights"]["digests"].items() if "optimizer" not in name]
     assert any(size > 0 for size in sizes.values())
     assert any(len(set(digests.values())) == 1 + UPDATES for digests in weights)
     assert ("warm_start" in content_of(path)) <= any("warm_start" in each for each in golden["made"]["overrides"])
@@ -111,16 +111,16 @@ def test_a_difference_is_told_with_its_place() -> None:
     assert find_differences(golden, golden) == []
     column, tensor = golden["journal"]["steps"]["reward"]["2"], "model: model.norm.weight"
     assert find_differences(golden, spoil(golden, "journal", "steps", "reward", "2", value="0ther")) == [
-        f"recipes/grpo: update 2, journal / steps / reward is '0ther', not {column!r}"
+        f"methods/grpo: update 2, journal / steps / reward is '0ther', not {column!r}"
     ]
     assert find_differences(golden, spoil(golden, "journal", "steps", "reward", value=None)) == [
-        f"recipes/grpo: update {number}, journal / steps / reward is None, not {wanted!r}"
+        f"methods/grpo: update {number}, journal / steps / reward is None, not {wanted!r}"
         for number, wanted in golden["journal"]["steps"]["reward"].items()
     ]
     (difference,) = find_differences(golden, spoil(golden, "weights", "digests", tensor, "0001", value="0ther"))
-    assert difference.startswith(f"recipes/grpo: checkpoint 1, weights / digests / {tensor} is '0ther'")
+    assert difference.startswith(f"methods/grpo: checkpoint 1, weights / digests / {tensor} is '0ther'")
     (difference,) = find_differences(golden, spoil(golden, "journal", "faults", "rows", "1", value=1))
-    assert difference == "recipes/grpo: update 1, journal / faults / rows is 1, not 0"
+    assert difference == "methods/grpo: update 1, journal / faults / rows is 1, not 0"
 
 
 def test_what_was_added_since_is_no_difference() -> None:
@@ -135,7 +135,7 @@ def test_norms_hold_on_every_machine() -> None:
     norm = golden["weights"]["norms"]["model: model.norm.weight"]["0002"]
     assert find_far_norms(golden, spoil(golden, *place, value=norm * (1 + 1e-4))) == []
     (difference,) = find_far_norms(golden, spoil(golden, *place, value=norm * 2))
-    assert difference.startswith("recipes/grpo: checkpoint 2, weights / norms / model: model.norm.weight is ")
+    assert difference.startswith("methods/grpo: checkpoint 2, weights / norms / model: model.norm.weight is ")
 
 
 def test_norms_are_compared_as_far_as_the_same_was_sampled() -> None:

@@ -13,7 +13,7 @@ from groupwise.data.samples import Sample
 from groupwise.models.attention import BLOCK
 from groupwise.models.forward import compute_token_logps
 from groupwise.models.pack import Pack, Predictions, pack, pad_rows
-from tests.equivalence.models import FAMILIES, build, run_layers_again
+from tests.equivalence.models import CATEGORIES, build, run_layers_again
 from tests.equivalence.rollouts import make_stepwise_samples, make_tangled_samples
 from tests.equivalence.training import Layout, Update, by_layout, by_oracle, whole_gradient, worst_gradient
 
@@ -48,7 +48,7 @@ def samples() -> list[Sample]:
     return make_tangled_samples()
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=CATEGORIES)
 def case(request: pytest.FixtureRequest, samples: list[Sample]) -> tuple[nn.Module, Update]:
     model = build(request.param)
     return model, by_oracle(model, samples, temperature=TEMPERATURE)

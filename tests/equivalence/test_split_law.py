@@ -25,8 +25,8 @@ from groupwise.models import forward as logps
 from groupwise.models.pack import Pack, PaddedRows, pack, pad_rows, pad_within_budget
 from groupwise.parts.part import load_catalogue
 from tests.equivalence.catalogue_losses import PIECES, list_losses
+from tests.equivalence.method_losses import apart, give_context, pair_up, update
 from tests.equivalence.models import VOCABULARY, build
-from tests.equivalence.recipe_losses import apart, give_context, pair_up, update
 from tests.equivalence.rollouts import make_tangled_samples, with_token_credit
 from tests.equivalence.stopped_gradients import STOPPED, HoldingConstants, find_stop
 from tests.unit.learner.learners import learner

@@ -1,4 +1,4 @@
-"""Environments whose experts, panels or processes misbehave, for runs that begin with a warm start."""
+"""Environments whose experts, task sets or processes misbehave, for runs that begin with a warm start."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class BadTeacher(Part, slot="env"):
     """At one task in so many."""
     max_steps: int = 8
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return self._sound().panel(split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return self._sound().task_set(split)
 
     def open(self, task: Task) -> TaughtEnvironment:
-        number = [each.id for each in self.panel(task.split)].index(task.id)
+        number = [each.id for each in self.task_set(task.split)].index(task.id)
         return TaughtEnvironment(self._sound().open(task), self, is_bad=number % self.every == self.every - 1)
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -87,17 +87,17 @@ class Unteachable(BadTeacher):
             self.observe, self.act = sound.observe, sound.act
 
 
-class UnrulyPanel(BadTeacher):
-    """Its panel, its words, its instruction or its number of steps are wrong."""
+class UnrulyTaskSet(BadTeacher):
+    """Its task set, its words, its instruction or its number of steps are wrong."""
 
     wrong: str
     """What is wrong."""
 
     ANSWERS: ClassVar[dict[str, Any]] = {
-        "panel None": None,
-        "panel of text": ("a", "b"),
-        "panel empty": (),
-        "panel one task": Task.create(env="identity"),
+        "task_set None": None,
+        "task_set of text": ("a", "b"),
+        "task_set empty": (),
+        "task_set one task": Task.create(env="identity"),
         "task id": (Task(id=7),),  # type: ignore[arg-type]
         "task id half": (Task(id="half \ud83d"),),
         "task seed": (Task(id="a", seed="7"),),  # type: ignore[arg-type]
@@ -110,8 +110,8 @@ class UnrulyPanel(BadTeacher):
         "instruction bytes": b"go",
     }
 
-    def panel(self, split: str) -> Any:
-        return self._answer(("panel", "task"), super().panel(split))
+    def task_set(self, split: str) -> Any:
+        return self._answer(("task_set", "task"), super().task_set(split))
 
     def vocabulary(self) -> Any:
         return self._answer(("vocabulary",), super().vocabulary())
@@ -133,7 +133,7 @@ class Forking(Part, slot="env"):
 
     max_steps: int = 50
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return tuple(Task.create(env="forking", split=split, payload={"number": number}) for number in range(3))
 
     def open(self, task: Task) -> ForkingEnvironment:

@@ -16,17 +16,17 @@ from groupwise.training.run import Run
 from tests.unit.training.runs import small_config
 
 
-def make_run(folder: Path, *, updates: int, recipe: str = "dr_grpo") -> Run:
+def make_run(folder: Path, *, updates: int, method: str = "dr_grpo") -> Run:
     """A finished run; its journal is one file, as after a clean end."""
-    run = open_run(small_config(updates=updates, recipe=recipe), folder)
+    run = open_run(small_config(updates=updates, method=method), folder)
     train(run)
     run.journal.close()
     return run
 
 
-def go_on(folder: Path, *, updates: int, recipe: str = "dr_grpo", **changes: Any) -> Run:
+def go_on(folder: Path, *, updates: int, method: str = "dr_grpo", **changes: Any) -> Run:
     """The run, resumed and at its end."""
-    run = open_run(small_config(updates=updates, recipe=recipe).model_copy(update=changes), folder)
+    run = open_run(small_config(updates=updates, method=method).model_copy(update=changes), folder)
     try:
         train(run, resume=True)
     except BaseException:
@@ -35,10 +35,10 @@ def go_on(folder: Path, *, updates: int, recipe: str = "dr_grpo", **changes: Any
     return run
 
 
-def refusal(folder: Path, *, updates: int, recipe: str = "dr_grpo", **changes: Any) -> str:
+def refusal(folder: Path, *, updates: int, method: str = "dr_grpo", **changes: Any) -> str:
     """What a run says that cannot go on, in one line."""
     with pytest.raises(GroupwiseError) as caught:
-        go_on(folder, updates=updates, recipe=recipe, **changes)
+        go_on(folder, updates=updates, method=method, **changes)
     said = str(caught.value)
     assert "\n" not in said
     return said

@@ -21,7 +21,7 @@ class Stubborn(Part, slot="env"):
 
     max_steps: int = 5
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return (Task.create(env="stubborn", split=split),)
 
     def open(self, task: Task) -> StubbornEnvironment:

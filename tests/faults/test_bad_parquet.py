@@ -18,7 +18,7 @@ from tests.unit.store.rows import HEADER, ROW
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-COLUMNS: dict[str, Any] = {"task": ["t"], "attempt": [0], "index": [0], "reward": [1.0]}
+COLUMNS: dict[str, Any] = {"task": ["t"], "rollout": [0], "step": [0], "reward": [1.0]}
 
 
 def write(path: Path, *, header: dict[str, Any] | bytes = HEADER, **columns: Any) -> Path:
@@ -83,7 +83,7 @@ def test_dictionaries_and_columns_of_nulls_are_read_as_what_they_hold(tmp_path: 
 
 
 def test_damaged_files(tmp_path: Path) -> None:
-    write_rollouts(tmp_path / "good.parquet", [ROW | {"index": index, "action": "go"} for index in range(50)])
+    write_rollouts(tmp_path / "good.parquet", [ROW | {"step": index, "action": "go"} for index in range(50)])
     good = (tmp_path / "good.parquet").read_bytes()
     path = tmp_path / "damaged.parquet"
     said: list[str] = []

@@ -43,23 +43,23 @@ def messages(path: Path) -> set[str]:
     ("row", "reason"),
     [
         (
-            '{"task": "t", "attempt": 0, "index": 0, "reward": 0, "reward": 1}',
+            '{"task": "t", "rollout": 0, "step": 0, "reward": 0, "reward": 1}',
             "the key 'reward' stands twice in one object; repair or drop the line",
         ),
         (
-            '{"task": "t", "attempt": 0, "index": 0, "reward": 0, "state": [{"x": 1, "x": 1}]}',
+            '{"task": "t", "rollout": 0, "step": 0, "reward": 0, "state": [{"x": 1, "x": 1}]}',
             "the key 'x' stands twice in one object; repair or drop the line",
         ),
         (
-            '{"task": "t", "attempt": 0, "index": 0, "reward": 0, "extra": {"\\ud800": 1, "\\\\ud800": 2}}',
+            '{"task": "t", "rollout": 0, "step": 0, "reward": 0, "extra": {"\\ud800": 1, "\\\\ud800": 2}}',
             "the key '\\\\ud800' stands twice in one object; repair or drop the line",
         ),
         (
-            '{"task": "t", "attempt": 0, "index": 0, "reward": 0, "state": ' + "[" * 50_000 + "]" * 50_000 + "}",
+            '{"task": "t", "rollout": 0, "step": 0, "reward": 0, "state": ' + "[" * 50_000 + "]" * 50_000 + "}",
             "its lists and objects are nested too deep; repair or drop the line",
         ),
         (
-            '{"task": "t", "attempt": 0, "index": 0, "reward": 0, "state": ' + "9" * 5000 + "}",
+            '{"task": "t", "rollout": 0, "step": 0, "reward": 0, "state": ' + "9" * 5000 + "}",
             "a number in it has thousands of digits; repair or drop the line",
         ),
     ],
@@ -120,7 +120,7 @@ def test_nan_in_the_notes(tmp_path: Path) -> None:
 
 def test_names_that_are_new_on_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduced_rows, "MAX_COLUMNS", 20)
-    rows = [ROW | {"index": index, "extra": {f"x{index}": 1}} for index in range(30)]
+    rows = [ROW | {"step": index, "extra": {f"x{index}": 1}} for index in range(30)]
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, *rows])
     with pytest.raises(FileError) as caught:
         list(open_rollouts(path).chunks())
@@ -175,7 +175,7 @@ def test_half_a_character_is_read_as_its_escape_everywhere(tmp_path: Path) -> No
     texts = {"task": "t\\ud83d", "action": "go \\udc00", "observation": "\\ud83d\\ude00 \\ud83d"}
     row = ", ".join(f'"{key}": "{text}"' for key, text in texts.items())
     path = write_text(
-        tmp_path / "rollouts.jsonl", f'{{{row}, "attempt": 0, "index": 0, "reward": 1, "state": ["\\udfff"]}}'
+        tmp_path / "rollouts.jsonl", f'{{{row}, "rollout": 0, "step": 0, "reward": 1, "state": ["\\udfff"]}}'
     )
     (row_read,) = RolloutsFile.open(path).rows()
     assert (row_read["task"], row_read["action"], row_read["observation"]) == ("t\\ud83d", "go \\udc00", "😀 \\ud83d")
@@ -195,7 +195,7 @@ def test_messages_can_be_written_whatever_was_found(tmp_path: Path) -> None:
 
 
 def test_spoilt_files_are_read_or_refused_in_one_line(tmp_path: Path) -> None:
-    rows = [ROW | {"attempt": attempt, "index": index, "extra": {"x": 1}} for attempt in range(2) for index in range(2)]
+    rows = [ROW | {"rollout": rollout, "step": index, "extra": {"x": 1}} for rollout in range(2) for index in range(2)]
     write_rollouts(tmp_path / "good.parquet", rows)
     good = [path.read_text() for path in sorted(DATA.glob("*.jsonl"))]
     packed = (tmp_path / "good.parquet").read_bytes()

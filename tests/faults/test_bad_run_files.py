@@ -1,4 +1,4 @@
-"""Run files, panel files, prompts and `--set` that nobody meant: refused in one sentence, within bounds."""
+"""Run files, task set files, prompts and `--set` that nobody meant: refused in one sentence, within bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from groupwise.cli.main import app
 from groupwise.envs.identity import Identity
-from groupwise.envs.kit.panel import PanelFile
+from groupwise.envs.kit.task_set import TaskSetFile
 from groupwise.methods.r3 import Reflection
 from groupwise.store.journal import Journal
 from groupwise.system.errors import ConfigError, FileError, GroupwiseError
@@ -23,7 +23,7 @@ from groupwise.training.run_reader import RunFolder
 from tests.faults.mutations import mutate_toml
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").rglob("*.toml"))
-GOOD = '[algorithm]\nrecipe = "grpo"\n[env]\nkind = "identity"\n[model]\nkind = "tiny"\n'
+GOOD = '[algorithm]\nmethod = "grpo"\n[env]\nkind = "identity"\n[model]\nkind = "tiny"\n'
 
 
 def message(path: Path) -> str:
@@ -70,7 +70,7 @@ def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
     expected = "cannot be read (a pipe or a device is no file; copy it into one); give a run file (TOML) or the folder"
     assert message(path) == f"{expected} of a run"
     with pytest.raises(FileError, match="a pipe or a device is no file"):
-        PanelFile.read(path)
+        TaskSetFile.read(path)
     with pytest.raises(ConfigError, match="a pipe or a device is no file"):
         Reflection(prompt=str(path))
 
@@ -111,7 +111,7 @@ def test_values_of_set(text: str, value: Any) -> None:
 
 @pytest.mark.parametrize("override", ["seed=" + "9" * 5000, "a." * 5000 + "b=1", "x" * 5000, "seed." * 20 + "b=1"])
 def test_overrides_that_cannot_be_meant(override: str) -> None:
-    content = {"seed": 0, "algorithm": {"recipe": "grpo"}, "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
+    content = {"seed": 0, "algorithm": {"method": "grpo"}, "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
     with pytest.raises(ConfigError):
         decode_run(content, overrides=[override])
 
@@ -125,10 +125,10 @@ def test_overrides_that_cannot_be_meant(override: str) -> None:
         ("seed = " + "[" * 5000, "not valid TOML: its lists and tables are nested too deep"),
     ],
 )
-def test_run_files_whose_panels_are_asked_for(tmp_path: Path, content: str, expected: str) -> None:
+def test_run_files_whose_task_sets_are_asked_for(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "run.toml"
     path.write_text(content)
-    result = CliRunner().invoke(app, ["panel", str(path)])
+    result = CliRunner().invoke(app, ["task_set", str(path)])
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception) == f"{path}: {expected}"
 
@@ -156,24 +156,24 @@ def test_settings_of_an_environment_that_is_checked() -> None:
         "[" * 100_000,
         "9" * 5000,
         '{"schema": 1, "schema": 1}',
-        '{"schema": 1, "seal": "", "env": 5, "panels": {}}',
-        '{"schema": 1, "seal": "", "env": {}, "panels": {"train": {"tasks": [[]], "hash": ""}}}',
-        '{"schema": 1, "seal": "", "env": {}, "panels": {"train": {"tasks": "abc", "hash": ""}}}',
+        '{"schema": 1, "seal": "", "env": 5, "task_sets": {}}',
+        '{"schema": 1, "seal": "", "env": {}, "task_sets": {"train": {"tasks": [[]], "hash": ""}}}',
+        '{"schema": 1, "seal": "", "env": {}, "task_sets": {"train": {"tasks": "abc", "hash": ""}}}',
         "\ufeff",
     ],
 )
-def test_panel_files(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "panel.json"
+def test_task_set_files(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "task_set.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(FileError) as caught:
-        PanelFile.read(path)
-    assert str(caught.value).startswith(f"{path}: not a panel file (")
+        TaskSetFile.read(path)
+    assert str(caught.value).startswith(f"{path}: not a task set file (")
 
 
-def test_a_panel_file_that_is_sound_is_read(tmp_path: Path) -> None:
-    panel = PanelFile.of(Identity())
-    panel.write(tmp_path / "panel.json")
-    assert PanelFile.read(tmp_path / "panel.json") == panel
+def test_a_task_set_file_that_is_sound_is_read(tmp_path: Path) -> None:
+    task_set = TaskSetFile.of(Identity())
+    task_set.write(tmp_path / "task_set.json")
+    assert TaskSetFile.read(tmp_path / "task_set.json") == task_set
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * (MAX_TEXT_BYTES + 1)])

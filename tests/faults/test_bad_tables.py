@@ -16,7 +16,7 @@ from groupwise.store.journal_file import pack_blob
 from groupwise.system.errors import FileError, RecordError
 from tests.unit.store.rows import ROW
 
-COLUMNS: dict[str, Any] = {"task": ["t", "t"], "attempt": [0, 1], "index": [0, 0], "reward": [1.0, 0.0]}
+COLUMNS: dict[str, Any] = {"task": ["t", "t"], "rollout": [0, 1], "step": [0, 0], "reward": [1.0, 0.0]}
 
 
 class Unruly:
@@ -38,10 +38,10 @@ def message(**columns: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["attempt", "index", "reward", "outcome", "valid", "tokens", "age"])
+@pytest.mark.parametrize("name", ["rollout", "step", "reward", "outcome", "valid", "tokens", "age"])
 def test_values_that_no_column_takes(name: str) -> None:
     for value in (Unruly(), 10**5000, "x" * 100_000, np.array([1, 2]), b"\xff", 1j):
-        if name == "attempt" and type(value) is int:
+        if name == "rollout" and type(value) is int:
             continue  # an id may be any integer
         said = message(**{name: [value, 0]})
         assert said.startswith(f"column {name!r}")
@@ -50,7 +50,7 @@ def test_values_that_no_column_takes(name: str) -> None:
 
 def test_values_that_no_column_takes_in_the_segments_of_a_step() -> None:
     for value in (Unruly(), np.array([1, 2])):
-        said = message(attempt=[0, 0], segment=[0, 1], outcome=[value, value])
+        said = message(rollout=[0, 0], segment=[0, 1], outcome=[value, value])
         assert said.startswith("column 'outcome'")
 
 

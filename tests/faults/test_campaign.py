@@ -133,7 +133,7 @@ def test_a_run_and_its_copy_lose_nothing(whole: Path, tmp_path: Path) -> None:
     [
         ("DELETE FROM updates WHERE number = 1", "updates: [2] instead of [1, 2]"),
         ("UPDATE metrics SET value = value + 1 WHERE number = 2 AND name = 'loss/total'", "update 2: other metrics"),
-        ("DELETE FROM trajectories WHERE number = 1 AND attempt = 0", "update 1: other attempts or credit"),
+        ("DELETE FROM trajectories WHERE number = 1 AND rollout = 0", "update 1: other rollouts or credit"),
     ],
 )
 def test_an_update_that_is_missing_or_different_is_lost(

@@ -27,7 +27,7 @@ from tests.unit.cli.run_files import small
 from tests.unit.learner.learners import learner, tiny
 from tests.unit.training.runs import small_config
 
-FILES = ["config.json", "model.safetensors", "optimiser.safetensors", "tokenizer.json", "tokenizer_config.json"]
+FILES = ["config.json", "model.safetensors", "optimizer.safetensors", "tokenizer.json", "tokenizer_config.json"]
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +64,10 @@ def test_a_flipped_bit_is_found_and_the_checkpoint_before_brings_back_every_bit(
 
 def test_nothing_is_loaded_from_a_checkpoint_that_is_damaged(tmp_path: Path) -> None:
     path = save_checkpoint(tmp_path, 1, learner(tiny()[0]), tiny()[1], {})
-    flip_bit(path / "optimiser.safetensors")
+    flip_bit(path / "optimizer.safetensors")
     made = learner(TinyModel(hidden=16, layers=1).build(tiny()[1], seed=5))
     before = hash_weights(made.weights())
-    with pytest.raises(TrainingError, match=r"optimiser\.safetensors is not as it was written"):
+    with pytest.raises(TrainingError, match=r"optimizer\.safetensors is not as it was written"):
         load_checkpoint(path, made)
     assert hash_weights(made.weights()) == before
 
@@ -201,12 +201,12 @@ def test_another_model_leaves_the_settings_of_the_folder(groupwise: Command, tmp
     assert groupwise("train", "--resume", "run", "--set", "training.updates=3").status == 0
 
 
-def test_another_optimiser_is_a_sentence(tmp_path: Path) -> None:
+def test_another_optimizer_is_a_sentence(tmp_path: Path) -> None:
     made = learner(tiny()[0])
-    weight = next(iter(made.optimiser.param_groups[0]["params"]))
-    made.optimiser.state[weight] = {"momentum_buffer": torch.zeros_like(weight)}
+    weight = next(iter(made.optimizer.param_groups[0]["params"]))
+    made.optimizer.state[weight] = {"momentum_buffer": torch.zeros_like(weight)}
     path = save_checkpoint(tmp_path, 1, made, tiny()[1], {})
-    with pytest.raises(TrainingError, match=r"its optimiser holds 'momentum_buffer', which this run's does not; use"):
+    with pytest.raises(TrainingError, match=r"its optimizer holds 'momentum_buffer', which this run's does not; use"):
         load_checkpoint(path, learner(tiny()[0]))
 
 
@@ -230,7 +230,7 @@ def test_a_model_in_several_files_comes_back(tmp_path: Path) -> None:
     assert read_weights(path).keys() == {name for name, _ in made.model.named_parameters()}
 
 
-@pytest.mark.parametrize("how", ["flipped", "missing", "index"])
+@pytest.mark.parametrize("how", ["flipped", "missing", "step"])
 def test_a_damaged_part_of_a_model_in_several_files_is_found(tmp_path: Path, how: str) -> None:
     path = save_checkpoint(tmp_path, 1, learner_in_shards(tmp_path), tiny()[1], {})
     shard = sorted(path.glob("model-*-of-*.safetensors"))[1]
@@ -245,9 +245,9 @@ def test_a_damaged_part_of_a_model_in_several_files_is_found(tmp_path: Path, how
 
 
 def test_the_policy_that_the_run_started_from_is_needed_where_the_loss_compares_with_it(tmp_path: Path) -> None:
-    make_run(tmp_path, updates=2, recipe="gigpo")
+    make_run(tmp_path, updates=2, method="gigpo")
     flip_bit(tmp_path / "checkpoints" / "0000" / "model.safetensors", 0.9)
-    assert refusal(tmp_path, updates=3, recipe="gigpo") == (
+    assert refusal(tmp_path, updates=3, method="gigpo") == (
         f"checkpoint {tmp_path / 'checkpoints' / '0000'} is damaged (model.safetensors is not as it was written). "
         "It holds the reference of the loss, the policy that the run started from; put it back from a copy, or start "
         "the run again"

@@ -30,16 +30,16 @@ R3 = "r3"
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of six updates that recalls, with a checkpoint after each."""
+    """A run of six updates that replays, with a checkpoint after each."""
     folder = tmp_path_factory.mktemp("damaged") / "run"
-    make_run(folder, updates=6, recipe=R3)
+    make_run(folder, updates=6, method=R3)
     return folder
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The run of seven updates that nobody damaged."""
-    return make_run(tmp_path_factory.mktemp("whole"), updates=7, recipe=R3)
+    return make_run(tmp_path_factory.mktemp("whole"), updates=7, method=R3)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def change(folder: Path, *statements: str) -> None:
 def check_goes_on(said: str, folder: Path, whole: Run, number: str) -> None:
     """What was advised works, and the run ends as the one that nobody damaged."""
     assert follow(said, folder) == number
-    run = go_on(folder, updates=7, recipe=R3)
+    run = go_on(folder, updates=7, method=R3)
     assert weights_of(run) == weights_of(whole)
     assert run.journal.update_numbers() == [1, 2, 3, 4, 5, 6, 7]
     assert run.journal.check_digest_chain().fault is None
@@ -75,9 +75,9 @@ def check_goes_on(said: str, folder: Path, whole: Run, number: str) -> None:
         (["UPDATE trajectories SET outcome = 0.75 WHERE number = 2"], "update 2 is not as it was written", "0001"),
         (["UPDATE trajectories SET credit = (SELECT credit FROM trajectories WHERE number = 1 LIMIT 1) "
           "WHERE number = 6"], "update 6 is not as it was written", "0005"),
-        (["DELETE FROM trajectories WHERE number = 5 AND attempt = 1"], "update 5 is not as it was written", "0004"),
-        (["DELETE FROM history WHERE number = 3 AND attempt = 2"], "update 3 is not as it was written", "0002"),
-        (["UPDATE history SET score = 0.5 WHERE number = 4"], "update 4 is not as it was written", "0003"),
+        (["DELETE FROM trajectories WHERE number = 5 AND rollout = 1"], "update 5 is not as it was written", "0004"),
+        (["DELETE FROM past_rollouts WHERE number = 3 AND rollout = 2"], "update 3 is not as it was written", "0002"),
+        (["UPDATE past_rollouts SET score = 0.5 WHERE number = 4"], "update 4 is not as it was written", "0003"),
         (["UPDATE metrics SET value = 9 WHERE number = 6 AND name = 'loss/total'"], "update 6 is not as it", "0005"),
         (["UPDATE updates SET digest = NULL WHERE number = 2"], "update 2 is not as it was written", "0001"),
         (["UPDATE updates SET digest = 'x' WHERE number = 2"], "update 2 is not as it was written", "0001"),
@@ -87,21 +87,21 @@ def test_a_journal_that_was_changed_stops_the_run_and_the_advice_works(
     folder: Path, whole: Run, statements: list[str], what: str, number: str
 ) -> None:
     change(folder, *statements)
-    said = refusal(folder, updates=7, recipe=R3)
+    said = refusal(folder, updates=7, method=R3)
     assert said.startswith(f"{folder}: the journal does not lead to checkpoint 0006 ({what}")
     check_goes_on(said, folder, whole, number)
 
 
 def test_what_the_clock_said_is_not_part_of_the_chain(folder: Path, whole: Run) -> None:
     change(folder, "UPDATE metrics SET value = 0.5 WHERE name GLOB 'seconds/*'")
-    assert weights_of(go_on(folder, updates=7, recipe=R3)) == weights_of(whole)
+    assert weights_of(go_on(folder, updates=7, method=R3)) == weights_of(whole)
 
 
 def test_a_journal_that_is_gone_or_empty_goes_back_to_the_first_checkpoint(folder: Path, whole: Run) -> None:
     (folder / "journal.sqlite").write_bytes(b"")
-    assert "(update 1 is missing)" in refusal(folder, updates=7, recipe=R3)
+    assert "(update 1 is missing)" in refusal(folder, updates=7, method=R3)
     (folder / "journal.sqlite").unlink()
-    check_goes_on(refusal(folder, updates=7, recipe=R3), folder, whole, "0000")
+    check_goes_on(refusal(folder, updates=7, method=R3), folder, whole, "0000")
 
 
 def pages_of(path: Path, query: str) -> list[int]:
@@ -127,11 +127,11 @@ def test_a_damaged_page_is_a_sentence_and_the_advice_works(folder: Path, whole: 
     path = folder / "journal.sqlite"
     spoil_page(path, pages_of(path, f"name = '{table}'")[-1])
     if table == "evaluations":  # nothing learns from them: they are left out, and the run goes on
-        run = go_on(folder, updates=7, recipe=R3)
+        run = go_on(folder, updates=7, method=R3)
         assert weights_of(run) == weights_of(whole)
         assert (folder / "journal.damaged.sqlite").exists()
         return
-    said = refusal(folder, updates=7, recipe=R3)
+    said = refusal(folder, updates=7, method=R3)
     assert said.startswith(f"{folder}: the journal does not lead to checkpoint 0006 (update ")
     number = said.partition("fits the journal is ")[2][:4]
     check_goes_on(said, folder, whole, number)
@@ -148,7 +148,7 @@ def test_damage_after_what_the_checkpoint_needs_is_mended_and_said(
     content = (folder / "journal.sqlite").read_bytes()
     spoil_page(folder / "journal.sqlite", len(content) // PAGE)
     with caplog.at_level(logging.WARNING):
-        run = go_on(folder, updates=7, recipe=R3)
+        run = go_on(folder, updates=7, method=R3)
     assert weights_of(run) == weights_of(whole)
     assert "the journal was damaged after the checkpoint" in caplog.text
     assert run.journal.find_damage() is None
@@ -157,7 +157,7 @@ def test_damage_after_what_the_checkpoint_needs_is_mended_and_said(
 def test_a_journal_whose_head_is_gone_is_a_sentence_and_the_advice_works(folder: Path, whole: Run) -> None:
     path = folder / "journal.sqlite"
     spoil_page(path, 1)
-    said = refusal(folder, updates=7, recipe=R3)
+    said = refusal(folder, updates=7, method=R3)
     assert said.startswith(f"{path}: not a journal: file is not a database; ")
     assert said.endswith(
         f"move journal.sqlite and files that begin with its name out of {folder}, write `0000` into "
@@ -171,7 +171,7 @@ def test_a_journal_whose_head_is_gone_is_a_sentence_and_the_advice_works(folder:
 def test_without_the_first_checkpoint_nobody_is_sent_there(folder: Path) -> None:
     spoil_page(folder / "journal.sqlite", 1)
     shutil.rmtree(folder / "checkpoints" / "0000")
-    said = refusal(folder, updates=7, recipe=R3)
+    said = refusal(folder, updates=7, method=R3)
     assert "0000" not in said
     assert said.endswith("put the journal back from a copy, or start the run again in another folder")
 
@@ -188,7 +188,7 @@ class Killed(RunObserver):
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run as it is on the disk when it is killed after its sixth update: its journal stands in its log."""
     folder = tmp_path_factory.mktemp("killed")
-    run = open_run(small_config(updates=7, recipe=R3), folder / "live")
+    run = open_run(small_config(updates=7, method=R3), folder / "live")
     run.journal._database.execute("PRAGMA wal_autocheckpoint = 0")
     with pytest.raises(KeyboardInterrupt):
         train(run, observers=[Killed()])
@@ -216,7 +216,7 @@ def test_a_damaged_log_stops_the_run_and_the_advice_works(
     folder = copy_run(killed, tmp_path / "run")
     spoil(folder / "journal.sqlite-wal")
     (folder / "journal.sqlite-shm").unlink()
-    said = refusal(folder, updates=7, recipe=R3)
+    said = refusal(folder, updates=7, method=R3)
     assert said.startswith(f"{folder}: the journal does not lead to checkpoint 0006 (update ")
     number = said.partition("fits the journal is ")[2][:4]
     assert int(number) < 6
@@ -224,7 +224,7 @@ def test_a_damaged_log_stops_the_run_and_the_advice_works(
 
 
 def test_the_log_as_it_was_goes_on_at_once(killed: Path, tmp_path: Path, whole: Run) -> None:
-    run = go_on(copy_run(killed, tmp_path / "run"), updates=7, recipe=R3)
+    run = go_on(copy_run(killed, tmp_path / "run"), updates=7, method=R3)
     assert weights_of(run) == weights_of(whole)
     assert run.journal.update_numbers() == [1, 2, 3, 4, 5, 6, 7]
 
@@ -252,10 +252,13 @@ def test_readers_of_a_damaged_journal_say_so_in_a_line(
     [
         ("UPDATE trajectories SET steps = x'00'", lambda journal: list(journal.trajectories(1))),
         ("UPDATE trajectories SET credit = 5", lambda journal: list(journal.trajectories(1))),
-        ("UPDATE trajectories SET origin = CAST(x'ff' AS TEXT)", lambda journal: journal.attempts()),
+        ("UPDATE trajectories SET origin = CAST(x'ff' AS TEXT)", lambda journal: journal.rollouts()),
         ("UPDATE metrics SET value = 'much'", lambda journal: journal.curve("loss/total")),
         ("DROP TABLE metrics", lambda journal: journal.metric_names()),
-        ("UPDATE history SET states = x'00'", lambda journal: journal.past_attempts.newest(max_attempts=3, after=0)),
+        (
+            "UPDATE past_rollouts SET states = x'00'",
+            lambda journal: journal.past_rollouts.newest(max_rollouts=3, after=0),
+        ),
     ],
 )
 def test_values_that_are_none_are_a_sentence(folder: Path, statement: str, read: Callable[[Journal], object]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from groupwise.store.journal import EvaluatedAttempt, Journal
+from groupwise.store.journal import EvaluatedRollout, Journal
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import FileError, TrainingError
 from groupwise.training.checkpoints import save_checkpoint
@@ -50,16 +50,16 @@ def test_an_evaluation_that_cannot_be_written_is_a_sentence_and_is_made_again(
     run = open_run(small_config(updates=2), tmp_path / "run")
     write, database = run.journal.write_evaluation, run.journal._database
 
-    def write_on_a_full_disk(attempts: Sequence[EvaluatedAttempt]) -> None:
+    def write_on_a_full_disk(rollouts: Sequence[EvaluatedRollout]) -> None:
         if run.journal.last_number() < 2:
-            write(attempts)
+            write(rollouts)
         elif how == "limit":
             with no_space(1):
-                write(attempts)
+                write(rollouts)
         else:
             pages = database.execute("PRAGMA page_count").fetchone()[0]
             database.execute(f"PRAGMA max_page_count = {pages}")
-            write([replace(each, seed=seed) for each in attempts for seed in range(500)])  # which need further pages
+            write([replace(each, seed=seed) for each in rollouts for seed in range(500)])  # which need further pages
 
     monkeypatch.setattr(run.journal, "write_evaluation", write_on_a_full_disk)
     with pytest.raises(FileError) as caught:

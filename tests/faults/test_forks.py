@@ -29,7 +29,7 @@ def texts(answers: dict[int, Any]) -> dict[int, str]:
 
 @pytest.mark.parametrize("action", ["fork", "linger"])
 def test_a_copy_of_the_worker_says_nothing(host: Workers, action: str) -> None:
-    host.open(dict(enumerate(Forking().panel("train"))))
+    host.open(dict(enumerate(Forking().task_set("train"))))
     before = host.pids
     for step in range(1, 6):
         answers = host.act({0: action, 1: "go", 2: "go"})
@@ -54,17 +54,17 @@ def test_a_copy_of_the_worker_says_nothing(host: Workers, action: str) -> None:
     ],
 )
 def test_what_is_no_answer_to_the_call_is_not_heard(host: Workers, said: str) -> None:
-    host.open(dict(enumerate(Forking().panel("train"))))
+    host.open(dict(enumerate(Forking().task_set("train"))))
     before = host.pids
     assert texts(host.act({0: f"say {said}", 1: "go"})) == {0: "original 1", 1: "original 1"}
     assert host.pids == before
 
 
-def test_closing_what_leads_to_the_run_costs_its_own_attempt_and_no_traceback(
+def test_closing_what_leads_to_the_run_costs_its_own_rollout_and_no_traceback(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with Workers(Forking(), num=1, timeout=5.0) as host:
-        host.open(dict(enumerate(Forking().panel("train"))))
+        host.open(dict(enumerate(Forking().task_set("train"))))
         answers = host.act({0: "close", 1: "go"})
         assert isinstance(answers[0], Fault)
         assert texts({1: answers[1]}) == {1: "original 1"}
@@ -72,7 +72,7 @@ def test_closing_what_leads_to_the_run_costs_its_own_attempt_and_no_traceback(
 
 
 def test_an_answer_without_end_costs_its_own_environment(host: Workers) -> None:
-    host.open(dict(enumerate(Forking().panel("train"))))
+    host.open(dict(enumerate(Forking().task_set("train"))))
     answers: dict[int, Any] = dict(host.act({0: f"shout {2 * MAX_ANSWER_BYTES}", 1: "go"}))
     assert isinstance(answers[0], Fault)
     assert answers[0].message.endswith("step 0: the worker closed its connection, or sent an invalid answer")
@@ -85,7 +85,7 @@ def test_an_answer_without_end_costs_its_own_environment(host: Workers) -> None:
         (b'[5,"outcome",["a",null,null,""],"much",[false,false,true,null],"",{}]', "Outcome.reward is 'much' (str)"),
         (
             b'[5,"outcome",["a",null,null,""],0.0,[false,false,true,null],"",{"age":1}]',
-            "Outcome.facts['age'] has a name",
+            "Outcome.info['age'] has a name",
         ),
         (b'[5,"observation",7,null,null,""]', "Observation.text is 7 (int)"),
         (b'[5,"observation","a",{"b":1},null,""]', "Observation.state_key is {'b': 1} (dict)"),

@@ -10,8 +10,8 @@ import pytest
 
 from tests.faults.mutations import mutate_bytes, mutate_json_lines, mutate_toml
 
-LINES = '{"task": "t", "index": 0, "reward": 0.5, "state": ["a", 1]}\n{"task": "t", "index": 1, "reward": 1.0}\n'
-TOML = '[env]\nkind = "identity"\nlength = 2\n\n[algorithm]\nrecipe = "grpo"\n'
+LINES = '{"task": "t", "step": 0, "reward": 0.5, "state": ["a", 1]}\n{"task": "t", "step": 1, "reward": 1.0}\n'
+TOML = '[env]\nkind = "identity"\nlength = 2\n\n[algorithm]\nmethod = "grpo"\n'
 
 
 def is_json(text: str) -> bool:

@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from groupwise.learner import Learned
 from groupwise.learner.protocol import check_opened
-from groupwise.learner.weight_check import Canary
+from groupwise.learner.weight_check import WeightCheck
 from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.training.loop import train
 from groupwise.training.metrics import check_metrics
@@ -35,7 +35,7 @@ from tests.unit.training.runs import small_run
         ),
     ],
 )
-def test_what_learn_gives_is_checked_before_the_hand_over(tmp_path: Path, learned: Any, said: str) -> None:
+def test_what_learn_gives_is_checked_before_the_sync(tmp_path: Path, learned: Any, said: str) -> None:
     run = small_run(tmp_path)
     run.learner.learn = lambda samples, totals: learned  # type: ignore[method-assign]
     with pytest.raises(TrainingError) as raised:
@@ -77,13 +77,13 @@ def test_scores_that_do_not_fit_name_who_gave_them(given: Any, said: str) -> Non
     wrong = SimpleNamespace(version=0, score=lambda pairs: given, logps=lambda pairs: given)
     for engine, learner, who in ((sound, wrong, "learner SimpleNamespace: logps"), (wrong, sound, "engine SimpleN")):
         with pytest.raises(TrainingError) as raised:
-            Canary((3, 4), (5, 6)).check(engine, learner, version=0)  # type: ignore[arg-type]
+            WeightCheck((3, 4), (5, 6)).check(engine, learner, version=0)  # type: ignore[arg-type]
         assert str(raised.value).startswith(f"the {who}")
         assert f"returned {said}" in str(raised.value)
 
 
 def test_weights_that_were_never_handed_over_name_the_transfer_too(tmp_path: Path) -> None:
     run = small_run(tmp_path)
-    run.weight_transfer = SimpleNamespace(hand_over=lambda weights, engine, *, version: None)
-    with pytest.raises(TrainingError, match=r"had no effect, or training\.weight_transfer never called it"):
+    run.weight_sync = SimpleNamespace(sync=lambda weights, engine, *, version: None)
+    with pytest.raises(TrainingError, match=r"had no effect, or training\.weight_sync never called it"):
         train(run)

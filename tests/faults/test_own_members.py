@@ -15,7 +15,7 @@ from groupwise.parts.part import Slot, load_catalogue
 from groupwise.parts.requirements import OPENED, REQUIRED, check_methods
 from groupwise.system.errors import TrainingError
 
-TABLE = StepTable.from_columns(task=["t"] * 2, attempt=[0, 1], index=[0, 0], reward=[0.0, 1.0])
+TABLE = StepTable.from_columns(task=["t"] * 2, rollout=[0, 1], step=[0, 0], reward=[0.0, 1.0])
 TOKENS = TokenTable.from_rows(TABLE, [{"response_ids": [5]}] * 2)
 
 
@@ -34,7 +34,7 @@ def nothing(self: Any) -> Any:
     """Takes nothing."""
 
 
-PLAN = {"attempts": 4, "next": anything, "choose": anything, "__annotations__": {"attempts": ClassVar[int]}}
+PLAN = {"rollouts": 4, "next": anything, "choose": anything, "__annotations__": {"rollouts": ClassVar[int]}}
 NEEDS = {"needs": frozenset(), "__annotations__": {"needs": ClassVar[frozenset[str]]}}
 LOSS = {"needs": frozenset(), "unit": "sample", "__annotations__": {"needs": ClassVar[Any], "unit": ClassVar[str]}}
 CREDIT_FILTER = {"reads_credit": True, "__annotations__": {"reads_credit": ClassVar[bool]}}
@@ -46,26 +46,26 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         ": '__call__' cannot be called with (table, credit, tokens); write `def __call__(self, table, credit, tokens)`",
     ),
     ("plan", {**PLAN, "choose": nothing}, ": 'choose' cannot be called with (played, wanted); write"),
-    ("plan", {"next": anything, "choose": anything}, " has no 'attempts'; write `attempts: int = 8`"),
+    ("plan", {"next": anything, "choose": anything}, " has no 'rollouts'; write `rollouts: int = 8`"),
     ("plan", {key: PLAN[key] for key in PLAN if key != "next"}, " has no 'next'; write `def next(self, played, wanted"),
     ("plan", {key: PLAN[key] for key in PLAN if key != "choose"}, " has no 'choose'; write `def choose(self, played"),
     (
         "plan",
-        {**PLAN, "next": lambda self, played, wanted, *, past_attempts, draw: []},
-        ": 'next' cannot be called with (played, wanted, *, tools, past_attempts, draw); write `def next(",
+        {**PLAN, "next": lambda self, played, wanted, *, past_rollouts, draw: []},
+        ": 'next' cannot be called with (played, wanted, *, tools, past_rollouts, draw); write `def next(",
     ),
     (
-        "measure",
+        "scorer",
         {"__call__": anything},
         " has no 'needs'; write `needs: ClassVar[frozenset[str]] = frozenset()`",
     ),
     (
-        "measure",
+        "scorer",
         {"__call__": anything, "needs": frozenset(), "__annotations__": {"needs": frozenset[str]}},
         " has 'needs' as a field; write `needs: ClassVar[frozenset[str]] = ...`",
     ),
     (
-        "measure",
+        "scorer",
         {**NEEDS, "__call__": lambda self, groups, tools: []},
         ": '__call__' cannot be called with (groups, tools, *, draw); write",
     ),
@@ -81,8 +81,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         {"open": lambda self, model, loss: None},
         ": 'open' cannot be called with (model, loss, *, temperature)",
     ),
-    ("weight_transfer", {}, " has no 'open'; write `def open(self, folder)`"),
-    ("weight_transfer", {"open": nothing}, ": 'open' cannot be called with (folder); write `def open(self, folder)`"),
+    ("weight_sync", {}, " has no 'open'; write `def open(self, folder)`"),
+    ("weight_sync", {"open": nothing}, ": 'open' cannot be called with (folder); write `def open(self, folder)`"),
     (
         "filter",
         {**CREDIT_FILTER, "__call__": lambda self, table: None},
@@ -106,7 +106,7 @@ def test_a_part_that_lacks_a_member_is_refused_where_it_fills_its_slot(
 @pytest.mark.parametrize("slot", [slot for slot in REQUIRED if slot != "model"])
 def test_the_parts_that_come_with_groupwise_have_what_a_part_from_elsewhere_must_have(slot: str) -> None:
     """As classes of one's own: the tables are no stricter than what the loop calls."""
-    if slot in ("engine", "learner", "weight_transfer", "tracker"):
+    if slot in ("engine", "learner", "weight_sync", "tracker"):
         pytest.importorskip("torch")
     for kind, known in load_catalogue(slot).items():
         mine = type(known)("Mine", (known,), {"__module__": "mine"})
@@ -117,10 +117,10 @@ def test_the_parts_that_come_with_groupwise_have_what_a_part_from_elsewhere_must
 
 def test_what_is_opened_is_looked_at_too() -> None:
     with pytest.raises(ConfigError) as raised:
-        check_methods(SimpleNamespace(hand_over=lambda weights, engine: None), "weight_transfer", "training.x (Mine)")
+        check_methods(SimpleNamespace(sync=lambda weights, engine: None), "weight_sync", "training.x (Mine)")
     assert str(raised.value) == (
-        "training.x (Mine): SimpleNamespace: 'hand_over' cannot be called with (weights, engine, *, version); write "
-        "`def hand_over(self, weights, engine, *, version)`"
+        "training.x (Mine): SimpleNamespace: 'sync' cannot be called with (weights, engine, *, version); write "
+        "`def sync(self, weights, engine, *, version)`"
     )
     state = SimpleNamespace(
         **dict.fromkeys(OPENED["state"], lambda *given: None),

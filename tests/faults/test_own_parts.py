@@ -18,9 +18,9 @@ from groupwise.parts.part import CATALOGUES, Slot
 from groupwise.parts.requirements import REQUIRED, check_drawn_tasks
 from groupwise.system.text import describe_value
 
-TABLE = StepTable.from_columns(task=["t"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 0.0, 0.0])
+TABLE = StepTable.from_columns(task=["t"] * 4, rollout=[0, 0, 1, 1], step=[0, 1, 0, 1], reward=[0.0, 1.0, 0.0, 0.0])
 VALUES, GROUPS = np.array([1.0, 0.0]), Segments.of(np.array([0, 0]))
-TRAJECTORY = Trajectory(id="t/0", task=Task(id="t"), attempt=0, steps=(Step(index=0),), stop=StopReason.TERMINATED)
+TRAJECTORY = Trajectory(id="t/0", task=Task(id="t"), rollout=0, steps=(Step(index=0),), stop=StopReason.TERMINATED)
 
 Made = Callable[[Any], Any]
 
@@ -41,7 +41,7 @@ GIVEN: dict[tuple[str, str], tuple[Any, ...]] = {
     ("pairing", "__call__"): (TABLE,),
     ("baseline", "__call__"): (VALUES, GROUPS),
     ("scale", "__call__"): (VALUES, GROUPS),
-    ("measure", "__call__"): ([[TRAJECTORY]], None),
+    ("scorer", "__call__"): ([[TRAJECTORY]], None),
     ("judge", "__call__"): (["is it?"],),
     ("reward", "__call__"): (TRAJECTORY,),
     ("shaper", "__call__"): ([TRAJECTORY],),
@@ -65,19 +65,19 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("token_credit", "__call__", np.zeros(4), "gave an array of 4 float64, but a TokenCredit with one float, finite"),
     ("filter", "__call__", np.ones(4), "gave an array of 4 float64, but a NumPy array of one boolean"),
     ("filter", "__call__", [True] * 4, "gave a list of 4, but"),
-    ("measure", "__call__", {"probe": 1.0}, "gave a dict of 1, but a list of one list of attempts for each group"),
-    ("measure", "needs", {"score"}, "needs gave a set, but a frozenset of names is needed"),
+    ("scorer", "__call__", {"probe": 1.0}, "gave a dict of 1, but a list of one list of rollouts for each group"),
+    ("scorer", "needs", {"score"}, "needs gave a set, but a frozenset of names is needed"),
     ("judge", "__call__", [float("nan")], "gave a list of 1, but a list of one finite number for each question"),
     ("judge", "__call__", [0.5, 0.5], "gave a list of 2, but"),
     ("reward", "__call__", 1.0, "gave the float 1.0, but a tuple of one number for each step"),
     ("reward", "__call__", ("1",), "gave a tuple of 1, but"),
     ("shaper", "__call__", [0.5], "gave a list of 1, but a list of one tuple of numbers"),
     ("shaper", "__call__", [(0.5,), (0.5,)], "gave a list of 2, but"),
-    ("replay", "__call__", [TRAJECTORY], "gave a list of 1, but a list of RecalledAttempt is needed"),
-    ("guidance", "choose", "t", "choose gave a str, but a list of PastAttempt is needed"),
-    ("guidance", "text", None, "text gave nothing, but text is needed"),
-    ("guidance", "words", "hello", "words gave a str, but a tuple of words is needed"),
-    ("guidance", "joins_unguided_group", 1, "joins_unguided_group gave the int 1, but True or False is needed"),
+    ("replay", "__call__", [TRAJECTORY], "gave a list of 1, but a list of ReplayedRollout is needed"),
+    ("hint", "choose", "t", "choose gave a str, but a list of PastRollout is needed"),
+    ("hint", "text", None, "text gave nothing, but text is needed"),
+    ("hint", "words", "hello", "words gave a str, but a tuple of words is needed"),
+    ("hint", "joins_unhinted_group", 1, "joins_unhinted_group gave the int 1, but True or False is needed"),
     ("loss", "__call__", 0.5, "gave the float 0.5, but a LossResult"),
     ("loss", "needs", ["logp_ref"], "needs gave a list of 1, but a frozenset of names is needed"),
     ("loss", "columns", {"pass_rate"}, "columns gave a set, but a frozenset of names is needed"),
@@ -85,7 +85,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("loss", "first_pass", None, "first_pass gave nothing, but a summary whose parts add up, by `+` or by a method"),
     ("loss", "first_pass", [0.5], "first_pass gave a list of 1, but a summary"),
     ("loss", "first_pass", {"mean": 0.5}, "first_pass gave a dict of 1, but a summary"),
-    ("pairing", "__call__", [(0, 1)], "gave a list of 1, but a list of Pair, each of two attempts at one task"),
+    ("pairing", "__call__", [(0, 1)], "gave a list of 1, but a list of Pair, each of two rollouts at one task"),
     ("pairing", "__call__", Pair(0, 1), "gave a Pair of 6, but a list of Pair"),
     ("pairing", "__call__", [Pair(0, 2)], "gave a list of 1, but"),
     ("pairing", "__call__", [Pair(0, 0)], "gave a list of 1, but"),
@@ -104,17 +104,22 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("memory", "first_shown", -1, "first_shown gave the int -1, but a whole number between 0 and"),
     ("memory", "first_shown", 4, "first_shown gave the int 4, but"),
     ("memory", "first_shown", 1.0, "first_shown gave the float 1.0, but"),
-    ("action_rule", "read", "go", "read gave a str, but an Action of a text and a boolean is needed"),
-    ("action_rule", "say", ("go", True), "say gave a tuple of 2, but text is needed"),
+    ("action_parser", "read", "go", "read gave a str, but an Action of a text and a boolean is needed"),
+    ("action_parser", "say", ("go", True), "say gave a tuple of 2, but text is needed"),
     ("template", "write_opening", None, "write_opening gave nothing, but text is needed"),
     ("template", "write_observation", 3, "write_observation gave the int 3, but text"),
     ("template", "write_step", [], "write_step gave a list of 0, but text"),
     ("template", "words", {"a": 1}, "words gave a dict of 1, but a tuple of words"),
-    ("plan", "next", None, "next gave nothing, but a list of AttemptRequest is needed"),
-    ("plan", "next", [TRAJECTORY], "next gave a list of 1, but a list of AttemptRequest is needed"),
+    ("plan", "next", None, "next gave nothing, but a list of RolloutRequest is needed"),
+    ("plan", "next", [TRAJECTORY], "next gave a list of 1, but a list of RolloutRequest is needed"),
     ("plan", "choose", [TRAJECTORY], "choose gave a list of 1, but a list of groups"),
     ("plan", "words", "hello", "words gave a str, but a tuple of words is needed"),
-    ("admission", "__call__", None, "gave nothing, but a list of those trajectories of the group that are admitted"),
+    (
+        "rollout_filter",
+        "__call__",
+        None,
+        "gave nothing, but a list of those trajectories of the group that are admitted",
+    ),
     ("curriculum", "start", [], "start gave a list of 0, but something with next, observe"),
     ("schedule", "__call__", 1.5, "gave the float 1.5, but a share between 0 and 1 is needed"),
     ("schedule", "__call__", float("nan"), "gave the float nan, but"),
@@ -122,7 +127,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("tracker", "start", None, "start gave nothing, but something with run_id, log and finish"),
     ("tracker", "package", None, "package gave nothing, but text is needed"),
     ("learner", "open", {}, "open gave a dict of 0, but something with steps, vocabulary_size, learn,"),
-    ("weight_transfer", "open", 3, "open gave the int 3, but something with hand_over is needed"),
+    ("weight_sync", "open", 3, "open gave the int 3, but something with sync is needed"),
     (
         "engine",
         "open",
@@ -179,9 +184,9 @@ def test_right_results_pass_as_they_are() -> None:
     assert own("pairing", "__call__", [Pair(1, 0, 0.5)])(TABLE) == [(1, 0, 0.5, 0.0, None, None)]
 
 
-def test_a_pair_of_attempts_at_two_tasks_is_refused() -> None:
-    table = StepTable.from_columns(task=["a", "b"], attempt=[0, 0], index=[0, 0], reward=[0.0, 1.0])
-    with pytest.raises(ConfigError, match="but a list of Pair, each of two attempts at one task"):
+def test_a_pair_of_rollouts_at_two_tasks_is_refused() -> None:
+    table = StepTable.from_columns(task=["a", "b"], rollout=[0, 0], step=[0, 0], reward=[0.0, 1.0])
+    with pytest.raises(ConfigError, match="but a list of Pair, each of two rollouts at one task"):
         own("pairing", "__call__", [Pair(1, 0)])(table)
     right = Relative(by=ByTask(), of=EpisodeReturn())(TABLE)
     assert own("estimator", "__call__", right)(TABLE) is right
@@ -246,8 +251,8 @@ def test_a_part_of_another_slot_is_refused_by_name() -> None:
 
 
 def test_credit_by_the_rows_of_another_order_is_refused() -> None:
-    """As many rows in another order would hand each attempt somebody else's credit."""
-    shuffled = StepTable.from_columns(task=["t"] * 3, attempt=[2, 0, 1], index=[0, 0, 0], reward=[1.0, 0.0, 0.5])
+    """As many rows in another order would hand each rollout somebody else's credit."""
+    shuffled = StepTable.from_columns(task=["t"] * 3, rollout=[2, 0, 1], step=[0, 0, 0], reward=[1.0, 0.0, 0.5])
     trace = Relative(by=ByTask(), of=EpisodeReturn())(shuffled).trace
     permuted = Credit(trace=trace, step_of_row=np.arange(3))
     with pytest.raises(ConfigError, match=r"by the rows of that table \(`Credit\.of\(table, trace\)`\), is needed"):

@@ -22,7 +22,7 @@ from tests.faults.stubborn import Stubborn
 
 def play():
     host = Workers(Stubborn(), num=1, timeout=600.0)
-    host.open({0: Stubborn().panel("train")[0]})
+    host.open({0: Stubborn().task_set("train")[0]})
     if "copied" in sys.argv[2:] and os.fork() == 0:
         time.sleep(4)  # holds every pipe of the run open, as a copy does
         os._exit(0)

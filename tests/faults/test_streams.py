@@ -15,7 +15,7 @@ from tests.unit.cli.files import row, write
 @pytest.fixture(scope="module")
 def rollouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file with characters that few locales have."""
-    rows = [row("Küche→☃", str(attempt), 0, "s", float(attempt), action="öffne 😀") for attempt in range(2)]
+    rows = [row("Küche→☃", str(rollout), 0, "s", float(rollout), action="öffne 😀") for rollout in range(2)]
     return write(tmp_path_factory.mktemp("streams") / "rollouts.jsonl", rows)
 
 
@@ -39,7 +39,7 @@ def test_whoever_has_read_enough_gets_no_traceback(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as pipe:
-        ran = run_installed("recipes", cwd=tmp_path, stdout=pipe)
+        ran = run_installed("methods", cwd=tmp_path, stdout=pipe)
     assert (ran.returncode, ran.stderr) == (1, b"")
 
 
@@ -69,9 +69,9 @@ def test_closed_streams_are_filled_so_that_no_file_takes_their_place(closed: tup
         for number in closed:
             os.close(number)
 
-    written = rollouts.parent / f"panel{len(closed)}{closed[0]}.json"
+    written = rollouts.parent / f"task_set{len(closed)}{closed[0]}.json"
     ran = run_installed(
-        "panel",
+        "task_set",
         "identity",
         "--out",
         written.name,

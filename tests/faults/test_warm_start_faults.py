@@ -1,4 +1,4 @@
-"""A warm start stands behind the same walls as rollouts: what an expert's environment does costs its own attempt."""
+"""A warm start stands behind the same walls as rollouts: what an expert's environment does costs its own rollout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from groupwise.training.observer import RunObserver
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from groupwise.training.warm_start import make_expert_samples, make_recorded_samples
-from tests.faults.bad_teachers import BadTeacher, UnrulyPanel, Unteachable
+from tests.faults.bad_teachers import BadTeacher, UnrulyTaskSet, Unteachable
 
 ROOT = Path(__file__).parents[2]
 TASKS = 8
@@ -54,8 +54,8 @@ def run_of(folder: Path, env: Any, workers: int | str, **more: Any) -> Run:
 def make_samples(env: Any, workers: int, folder: Path) -> tuple[list[Any], dict[str, int]]:
     causes: dict[str, int] = {}
 
-    def report(counts: Mapping[str, int], attempts: int) -> None:
-        assert attempts == TASKS
+    def report(counts: Mapping[str, int], rollouts: int) -> None:
+        assert rollouts == TASKS
         causes.update(counts)
 
     run = run_of(folder, env, workers)
@@ -94,7 +94,7 @@ EVERYWHERE = [(trouble, 0, place) for trouble in ("raise", "exit") for place in 
         ("hang", 1, "expert"),
     ],
 )
-def test_a_fault_costs_its_own_attempt(
+def test_a_fault_costs_its_own_rollout(
     tmp_path: Path, sound: list[Any], trouble: str, workers: int, place: str
 ) -> None:
     cause = CAUSES[trouble]
@@ -120,8 +120,8 @@ def test_observers_hear_of_the_faults(tmp_path: Path) -> None:
     class Listener(RunObserver):
         heard: tuple[Mapping[str, int], int] | None = None
 
-        def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
-            self.heard = (causes, attempts)
+        def on_expert_faults(self, causes: Mapping[str, int], rollouts: int) -> None:
+            self.heard = (causes, rollouts)
 
     listener, run = Listener(), run_of(tmp_path, BadTeacher(trouble="raise"), 0)
     train(run, observers=[listener])
@@ -136,11 +136,11 @@ def test_an_environment_without_an_expert_is_refused_before_a_model_loads(tmp_pa
 
 
 @pytest.mark.parametrize(("trouble", "workers"), [("raise", 0), ("exit", 0), ("die", 1)])
-def test_a_goal_that_cannot_be_had_costs_its_recorded_attempt(tmp_path: Path, trouble: str, workers: int) -> None:
+def test_a_goal_that_cannot_be_had_costs_its_recorded_rollout(tmp_path: Path, trouble: str, workers: int) -> None:
     causes: dict[str, int] = {}
     run = run_of(tmp_path, BadTeacher(trouble=trouble, place="open"), workers)
     rows: Any = [
-        {"task": task.id, "attempt": 0, "index": 0, "reward": 1.0, "observation": "Say alpha.", "action": "alpha"}
+        {"task": task.id, "rollout": 0, "step": 0, "reward": 1.0, "observation": "Say alpha.", "action": "alpha"}
         for task in run.tasks[:TASKS]
     ]
     with run.host:
@@ -171,55 +171,56 @@ def test_a_wrong_number_of_workers_is_one_sentence(workers: Any) -> None:
 
 
 WRONG = {
-    "panel None": "UnrulyPanel.panel('train') gave None (NoneType); give a tuple of Tasks",
-    "panel of text": "UnrulyPanel.panel('train') gave 'a' (str); give Tasks alone",
-    "panel one task": "UnrulyPanel.panel('train') gave a Task; give a tuple of Tasks",
-    "panel raise": "UnrulyPanel.panel('train') raised RuntimeError: the roof fell in; fix the environment",
-    "panel exit": "UnrulyPanel.panel('train') raised SystemExit: 0; fix the environment",
-    "task id": "UnrulyPanel.panel('train') has a task whose id is 7 (int); give text",
-    "task id half": r"UnrulyPanel.panel('train') has a task whose id is 'half \ud83d' (str); give text",
-    "task seed": "UnrulyPanel.panel('train') has a task whose seed is '7' (str); give an integer",
-    "task payload": "UnrulyPanel.panel('train') has a task whose payload is [1] (list); give a mapping of JSON values",
-    "task tags": "UnrulyPanel.panel('train') has a task whose tags is ('a', 3) (tuple); give a tuple of texts",
-    "vocabulary None": "UnrulyPanel.vocabulary() gave None (NoneType); give a tuple of words",
-    "vocabulary of numbers": "UnrulyPanel.vocabulary() gave 1 (int); give words that are text",
-    "vocabulary text": "UnrulyPanel.vocabulary() gave 'one two' (str); give a tuple of words",
-    "vocabulary exit": "UnrulyPanel.vocabulary() raised SystemExit: 0; fix the environment",
-    "instruction None": "UnrulyPanel.instruction() gave None (NoneType); give text",
-    "instruction bytes": "UnrulyPanel.instruction() gave b'go' (bytes); give text",
-    "instruction exit": "UnrulyPanel.instruction() raised SystemExit: 0; fix the environment",
+    "task_set None": "UnrulyTaskSet.task_set('train') gave None (NoneType); give a tuple of Tasks",
+    "task_set of text": "UnrulyTaskSet.task_set('train') gave 'a' (str); give Tasks alone",
+    "task_set one task": "UnrulyTaskSet.task_set('train') gave a Task; give a tuple of Tasks",
+    "task_set raise": "UnrulyTaskSet.task_set('train') raised RuntimeError: the roof fell in; fix the environment",
+    "task_set exit": "UnrulyTaskSet.task_set('train') raised SystemExit: 0; fix the environment",
+    "task id": "UnrulyTaskSet.task_set('train') has a task whose id is 7 (int); give text",
+    "task id half": r"UnrulyTaskSet.task_set('train') has a task whose id is 'half \ud83d' (str); give text",
+    "task seed": "UnrulyTaskSet.task_set('train') has a task whose seed is '7' (str); give an integer",
+    "task payload": "UnrulyTaskSet.task_set('train') has a task whose payload is [1] (list); give a mapping of JSON "
+    "values",
+    "task tags": "UnrulyTaskSet.task_set('train') has a task whose tags is ('a', 3) (tuple); give a tuple of texts",
+    "vocabulary None": "UnrulyTaskSet.vocabulary() gave None (NoneType); give a tuple of words",
+    "vocabulary of numbers": "UnrulyTaskSet.vocabulary() gave 1 (int); give words that are text",
+    "vocabulary text": "UnrulyTaskSet.vocabulary() gave 'one two' (str); give a tuple of words",
+    "vocabulary exit": "UnrulyTaskSet.vocabulary() raised SystemExit: 0; fix the environment",
+    "instruction None": "UnrulyTaskSet.instruction() gave None (NoneType); give text",
+    "instruction bytes": "UnrulyTaskSet.instruction() gave b'go' (bytes); give text",
+    "instruction exit": "UnrulyTaskSet.instruction() raised SystemExit: 0; fix the environment",
 }
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_unruly_panels_and_words_are_one_sentence(tmp_path: Path, wrong: str) -> None:
+def test_unruly_task_sets_and_words_are_one_sentence(tmp_path: Path, wrong: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        run_of(tmp_path, UnrulyPanel(wrong=wrong), 0)
+        run_of(tmp_path, UnrulyTaskSet(wrong=wrong), 0)
     assert str(caught.value) == f"env: {WRONG[wrong]}"
 
 
 def test_no_training_tasks_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        run_of(tmp_path, UnrulyPanel(wrong="panel empty"), 0)
+        run_of(tmp_path, UnrulyTaskSet(wrong="task_set empty"), 0)
     assert str(caught.value) == (
-        "env: UnrulyPanel(wrong='panel empty') has no training tasks; give its train panel some"
+        "env: UnrulyTaskSet(wrong='task_set empty') has no training tasks; give its train task set some"
     )
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("panel die", "UnrulyPanel: a worker cannot start: the worker ended with status 0"),
-        ("vocabulary die", "UnrulyPanel: a worker cannot start: the worker ended with status 0"),
-        ("instruction kill", "UnrulyPanel: a worker cannot start: the worker was killed by SIGSEGV"),
-        ("panel None", f"UnrulyPanel: a worker cannot start: ConfigError: env: {WRONG['panel None']}"),
+        ("task_set die", "UnrulyTaskSet: a worker cannot start: the worker ended with status 0"),
+        ("vocabulary die", "UnrulyTaskSet: a worker cannot start: the worker ended with status 0"),
+        ("instruction kill", "UnrulyTaskSet: a worker cannot start: the worker was killed by SIGSEGV"),
+        ("task_set None", f"UnrulyTaskSet: a worker cannot start: ConfigError: env: {WRONG['task_set None']}"),
     ],
 )
 def test_an_exit_over_the_tasks_or_the_words_costs_a_worker_and_not_the_run(
     tmp_path: Path, wrong: str, message: str
 ) -> None:
     with pytest.raises(EnvironmentFault) as caught:
-        run_of(tmp_path, UnrulyPanel(wrong=wrong), "auto")
+        run_of(tmp_path, UnrulyTaskSet(wrong=wrong), "auto")
     assert str(caught.value) == message
 
 
@@ -233,7 +234,7 @@ def test_a_part_of_the_main_script_is_told_what_to_do(tmp_path: Path) -> None:
 
 
 RUN_FILE = """
-algorithm = {{ recipe = "grpo" }}
+algorithm = {{ method = "grpo" }}
 env = {{ kind = "tests.faults.bad_teachers:BadTeacher", trouble = "die", every = {every} }}
 model = {{ kind = "tiny", hidden = 16, layers = 1, heads = 2 }}
 training = {{ updates = 0, tasks = 1 }}

@@ -33,7 +33,7 @@ def task(**payload: Any) -> Task:
 
 
 @pytest.mark.parametrize("action", WRONG)
-def test_a_wrong_value_ends_its_own_attempt(host: Host, action: str) -> None:
+def test_a_wrong_value_ends_its_own_rollout(host: Host, action: str) -> None:
     host.open({0: task(), 1: task()})
     fault = host.act({0: action, 1: "fine"})[0]
     assert isinstance(fault, Fault)
@@ -148,8 +148,8 @@ def test_keys_are_the_same_in_process_and_in_workers_and_group_the_same() -> Non
     tables = [
         StepTable.from_columns(
             task=["t"] * 2 * count,
-            attempt=[0] * 2 * count,
-            index=range(2 * count),
+            rollout=[0] * 2 * count,
+            step=range(2 * count),
             reward=[0.0] * 2 * count,
             state=[*one, *other],
         )

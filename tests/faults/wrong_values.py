@@ -150,7 +150,7 @@ class WrongValues(Part, slot="env"):
 
     max_steps: int = 100
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return tuple(Task.create(env="wrong", split=split, payload={"number": number}) for number in range(4))
 
     def open(self, task: Task) -> WrongEnvironment:

@@ -1,4 +1,4 @@
-"""Attempts of one response, cut off or not, for vectors of R^3 that are worked out to four decimals."""
+"""Rollouts of one response, cut off or not, for vectors of R^3 that are worked out to four decimals."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def near(expected: Sequence[float]) -> object:
     return pytest.approx(list(expected), abs=FOUR_DECIMALS, rel=0)
 
 
-def answer(attempt: int, reward: float = 0.0, *, entropy: Sequence[float] = (0.0,), cut: bool = True) -> Trajectory:
-    """An attempt of one response."""
+def answer(rollout: int, reward: float = 0.0, *, entropy: Sequence[float] = (0.0,), cut: bool = True) -> Trajectory:
+    """A rollout of one response."""
     ids = (7,) * len(entropy)
     step = Step(index=0, reward=reward, prompt_ids=(1,), response_ids=ids, logp_behaviour=(-1.0,) * len(ids))
     return Trajectory(
-        id=f"t/{attempt}",
+        id=f"t/{rollout}",
         task=Task(id="t"),
-        attempt=attempt,
+        rollout=rollout,
         steps=(replace(step, entropy=tuple(entropy), cut=cut),),
         scores={"success": reward},
         stop=StopReason.TERMINATED,

@@ -1,6 +1,6 @@
 """How strongly R^3 ranks and replays, worked out by hand: additions to numbers, R^3.
 
-Eight attempts at a task, none right, N of them cut off and told apart by their entropies; population deviation.
+Eight rollouts at a task, none right, N of them cut off and told apart by their entropies; population deviation.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from groupwise.methods.r3 import EntropyRanking
 from groupwise.parts.algorithm import Algorithm
 from groupwise.training.samples import credit_batch
 from tests.golden.cut_answers import answer, near
-from tests.golden.tables import attempts, credit
+from tests.golden.tables import credit, rollouts
 
 
 def make_ranked_group(num_cut: int, num: int = 8) -> list[Trajectory]:
-    """Failed attempts of which the first were cut off: of these, each beats all that come after it."""
+    """Failed rollouts of which the first were cut off: of these, each beats all that come after it."""
     peaked = [(9.0 - i, *[0.2 * i] * 9) for i in range(num_cut)]
     cut = [answer(i, entropy=entropies) for i, entropies in enumerate(peaked)]
     return cut + [answer(i, cut=False) for i in range(num_cut, num)]
@@ -62,7 +62,7 @@ def test_the_mean_for_the_finished_takes_the_prize_for_being_cut_off_away(num_cu
 @pytest.mark.parametrize("returns", [(0.5, 0.25, 0, 0), (0.05, 0.025, 0, 0)])
 def test_the_deviation_cancels_the_size_of_ranked_rewards(returns: tuple[float, ...]) -> None:
     expected = [1.5075, 0.3015, -0.9045, -0.9045]
-    assert credit(attempts(returns), "r3") == pytest.approx(expected, abs=1e-4)
+    assert credit(rollouts(returns), "r3") == pytest.approx(expected, abs=1e-4)
 
 
 def use_fixed_scale(**settings: Any) -> Algorithm:
@@ -82,8 +82,8 @@ def test_a_fixed_scale_gives_a_ranked_group_credit_from_minus_best_to_best(best:
 
 def test_a_fixed_scale_leaves_groups_with_a_success_to_their_deviation() -> None:
     group = [*make_ranked_group(3, 3), answer(3, 1.0)]
-    recalled = replace(answer(8, 1.0), off_policy=True)
-    for members in (group, [*make_ranked_group(8), recalled]):
+    replayed = replace(answer(8, 1.0), off_policy=True)
+    for members in (group, [*make_ranked_group(8), replayed]):
         fixed, usual = (
             compute_credit(members, EntropyRanking(), algorithm) for algorithm in (use_fixed_scale(), methods.r3())
         )
@@ -91,10 +91,10 @@ def test_a_fixed_scale_leaves_groups_with_a_success_to_their_deviation() -> None
 
 
 @pytest.mark.parametrize(
-    ("returns", "own", "recalled"), [((1.0,) * 8 + (0.0,), 0.3536, -2.8284), ((0.0,) * 8 + (1.0,), -0.3536, 2.8284)]
+    ("returns", "own", "replayed"), [((1.0,) * 8 + (0.0,), 0.3536, -2.8284), ((0.0,) * 8 + (1.0,), -0.3536, 2.8284)]
 )
-def test_one_recalled_attempt_of_the_other_kind_outweighs_its_group(
-    returns: tuple[float, ...], own: float, recalled: float
+def test_one_replayed_rollout_of_the_other_kind_outweighs_its_group(
+    returns: tuple[float, ...], own: float, replayed: float
 ) -> None:
-    table = attempts(returns, off_policy=[False] * 8 + [True])
-    assert credit(table, "r3") == pytest.approx([own] * 8 + [recalled], abs=1e-4)
+    table = rollouts(returns, off_policy=[False] * 8 + [True])
+    assert credit(table, "r3") == pytest.approx([own] * 8 + [replayed], abs=1e-4)

@@ -17,7 +17,7 @@ from groupwise.methods.unlikeliness import Unlikeliness
 from groupwise.store.journal import Journal, Update
 from groupwise.training.samples import credit_batch
 from tests.golden.cut_answers import answer, near
-from tests.golden.tables import attempts, credit
+from tests.golden.tables import credit, rollouts
 
 TABLE = (
     (0.1,) * 8 + (2.0, 1.6),
@@ -55,9 +55,9 @@ def test_the_order_of_dominance_is_paid_with_shared_ranks(
 
 
 @pytest.mark.parametrize(("alpha", "expected"), [(1.0, [-0.7071, 1.4142]), (2.0, [-0.3536, 0.7071])])
-def test_four_failures_and_two_recalled_successes(alpha: float, expected: list[float]) -> None:
+def test_four_failures_and_two_replayed_successes(alpha: float, expected: list[float]) -> None:
     """numbers, R^3, CCR: R = [0,0,0,0,1,1]."""
-    table = attempts((0, 0, 0, 0, 1, 1), off_policy=[False] * 4 + [True] * 2)
+    table = rollouts((0, 0, 0, 0, 1, 1), off_policy=[False] * 4 + [True] * 2)
     assert credit(table, "r3", alpha=alpha) == near([expected[0]] * 4 + [expected[1]] * 2)
 
 
@@ -65,7 +65,7 @@ RANKED = [0.4009, -0.9354, -0.9354, -0.2673, 1.7372]
 
 
 @pytest.mark.parametrize(
-    ("alpha", "recalled", "expected"),
+    ("alpha", "replayed", "expected"),
     [
         (1.0, True, RANKED),
         (2.0, True, [value / 2 for value in RANKED]),
@@ -73,7 +73,7 @@ RANKED = [0.4009, -0.9354, -0.9354, -0.2673, 1.7372]
         (2.0, False, [1.5075, -0.9045, -0.9045, 0.3015]),
     ],
 )
-def test_ranking_and_replay_together(alpha: float, recalled: bool, expected: list[float]) -> None:
+def test_ranking_and_replay_together(alpha: float, replayed: bool, expected: list[float]) -> None:
     """numbers, R^3: flags [T,T,F,T], SERR [0.5, 0, -, 0.25], one replayed correct; and without it."""
     # By global entropy alone (all peaks higher the lower it is): 0 beats 3 beats 1.
     entropies = ((3.0,) + (0.0,) * 9, (0.6,) * 10, (9.0,) * 10, (1.0,) + (0.3,) * 9)
@@ -82,7 +82,7 @@ def test_ranking_and_replay_together(alpha: float, recalled: bool, expected: lis
     group = [answer(i, entropy=entropies[i], cut=i != 2) for i in range(4)]
     chosen = shape_group(group, algorithm.shapers)
     assert [one.steps[0].shaped for one in chosen] == near([0.5, 0.0, 0.0, 0.25])
-    joined = [replace(answer(4, 1.0), off_policy=True)] if recalled else []
+    joined = [replace(answer(4, 1.0), off_policy=True)] if replayed else []
     values = credit_batch(algorithm, [*chosen, *joined], version=0).values.tolist()
     assert values == pytest.approx(expected, abs=1e-4, rel=0)
 
@@ -116,5 +116,5 @@ def test_the_buffer_draws_in_proportion_to_the_size_of_the_credit(tmp_path: Path
         sizes = [[2.6458], [-1.0], [0.378], [0.0]]
         journal.write(Update(number=1, version=1, metrics={}, trajectories=past, credit=sizes))
         idle = [answer(i) for i in range(8)]
-        SelectiveBuffer()([idle], journal.past_attempts, version=1, draw=lambda *_: Dice())  # type: ignore[arg-type, return-value]
+        SelectiveBuffer()([idle], journal.past_rollouts, version=1, draw=lambda *_: Dice())  # type: ignore[arg-type, return-value]
     assert seen == [near(expected)]

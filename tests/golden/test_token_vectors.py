@@ -65,7 +65,7 @@ def test_gtpo_drops_unsure_answers_of_a_policy_that_was_sure() -> None:
     assert good == [0.0], "the answers' own mean entropy, .65, is below ln 2"
     assert bad == pytest.approx([-0.55])
     for row in answers:
-        row.facts = {"initial_entropy": math.log(2)}
+        row.info = {"initial_entropy": math.log(2)}
     assert credit_of(ConflictTokens(), answers)[0] == pytest.approx([0.42])
 
 
@@ -103,7 +103,7 @@ def test_d3s_relaxes_by_the_schedule() -> None:
     part = DualDownSampling(first_samples=0.25, first_tokens=0.2)
     answers = [answer(float(n % 2), [5] * 5, entropy=0.5, group=n // 8) for n in range(256)]
     for row in answers:
-        row.facts = {"down_sampling_progress": 0.5}
+        row.info = {"down_sampling_progress": 0.5}
     table, tokens = tables_of(answers)
     trains = part(table, DR_GRPO(table).by_step(), tokens).trains
     assert trains.sum() == 160 * 5 * 0.6
@@ -113,7 +113,7 @@ def test_line_gains_of_a_changing_accuracy() -> None:
     """numbers, After VSRM: accuracies .25, .25, .25, .75, .75, .5."""
     accuracy = [0.25, 0.25, 0.25, 0.75, 0.75, 0.5]
     made = answer(1.0, [1, 2, 3, 4, 5])
-    made.facts = {"line_token_ends": [1, 2, 3, 4, 5], "line_accuracy": accuracy}
+    made.info = {"line_token_ends": [1, 2, 3, 4, 5], "line_accuracy": accuracy}
     table, tokens = tables_of([made])
     credit = LineGains()(table, DR_GRPO(table).by_step(), tokens)
     assert credit.values.tolist() == pytest.approx([0.245, 0.35, 0.5, -0.175, -0.25])
@@ -131,7 +131,7 @@ def test_the_potential(accuracy: float, confidence: float, potential: float) -> 
 def test_spae_damps_and_adds() -> None:
     """numbers, SPAE: Phi -.4, .1, .92, .95, .97 and A = .5."""
     good = answer(1.0, [1, 2, 3, 4, 5])
-    good.facts = {"potential_ends": [1, 2, 3, 4, 5], "potentials": [-0.4, 0.1, 0.92, 0.95, 0.97]}
+    good.info = {"potential_ends": [1, 2, 3, 4, 5], "potentials": [-0.4, 0.1, 0.92, 0.95, 0.97]}
     bad = answer(0.0, [])
     table, tokens = tables_of([good, bad])
     credit = PotentialCredit()(table, DR_GRPO(table).by_step(), tokens)
@@ -142,7 +142,7 @@ def test_dcpo_mixes_a_second_ratio_in() -> None:
     """numbers, DCPO: target .5, H .42, a quarter right: w = .242424; T1's right 1.446765, wrong -.409137."""
     answers = [answer(reward, [5]) for reward in (1, 0, 0, 1, 0, 0, 0, 0)]
     for row in answers:
-        row.facts = {"logp_hot": [-0.6], "logp_cold": [-9.0], "last_entropy": 0.42}
+        row.info = {"logp_hot": [-0.6], "logp_cold": [-9.0], "last_entropy": 0.42}
     table, tokens = tables_of(answers)
     part = TemperedCredit()
     assert part.find_weight(0.42, 0.25) == pytest.approx(0.242424, abs=1e-6)
@@ -163,7 +163,7 @@ def test_dcpo_ratios_of_three_logits(temperature: float, ratios: list[float]) ->
     answers = [answer(1.0, [5]) for _ in range(3)]
     plain, tempered = log_softmax([2.0, 1.0, 0.0]), log_softmax([logit / temperature for logit in (2.0, 1.0, 0.0)])
     for row, logp, other in zip(answers, plain, tempered, strict=True):
-        row.logp, row.facts = [logp], {"logp_hot": [other], "logp_cold": [other]}
+        row.logp, row.info = [logp], {"logp_hot": [other], "logp_cold": [other]}
     table, tokens = tables_of(answers)
     values = TemperedCredit(target=1.0, max_gap=1e9)(table, DR_GRPO(table).by_step(), tokens).values
     assert (2 * values).tolist() == pytest.approx(ratios, abs=1e-6), "a weight of a half, and no other credit"
@@ -172,8 +172,8 @@ def test_dcpo_ratios_of_three_logits(temperature: float, ratios: list[float]) ->
 def test_spo_gives_a_segment_what_it_changed() -> None:
     """numbers, SPO: values .5 before, .75 and .25 half-way, a right answer: +.25, -.5, +.75."""
     good, bad = answer(1.0, [1, 2, 3, 4]), answer(0.0, [1])
-    good.facts = {"segment_ends": [1, 3, 4], "segment_values": [0.75, 0.25]}
-    bad.facts = {"segment_ends": [1], "segment_values": []}
+    good.info = {"segment_ends": [1, 3, 4], "segment_values": [0.75, 0.25]}
+    bad.info = {"segment_ends": [1], "segment_values": []}
     table, tokens = tables_of([good, bad])
     credit = SegmentCredit(max_probability=None)(table, DR_GRPO(table).by_step(), tokens)
     assert credit.values.tolist() == [0.25, -0.5, -0.5, 0.75, -0.5]
@@ -199,7 +199,7 @@ def test_a_rank_bonus(acceleration: float, own: float, shaped: float) -> None:
     """numbers, VERL: u of rank .25 and velocity -.5 with acceleration 1 give Phi .160638, with -1 none."""
     made = answer(own, [1, 2])
     deviations = dict(zip(RANKS, (0.25, -0.5, acceleration), strict=True))
-    made.facts = {name: 2.0 * (1 + deviation) for name, deviation in deviations.items()} | dict.fromkeys(LEVELS, 2.0)
+    made.info = {name: 2.0 * (1 + deviation) for name, deviation in deviations.items()} | dict.fromkeys(LEVELS, 2.0)
     table, tokens = tables_of([made])
     credit = methods.reinforce_pp().advantage.of(table)  # type: ignore[attr-defined]  # the returns themselves
     values = RankBonus()(table, credit.by_step(), tokens).values
@@ -212,7 +212,7 @@ def prorag_answers() -> list[Answer]:
     """Four answers that earned 2.8, 1, 1 and -1; the first and the last were judged, the others have no token."""
     answers = [answer(reward, [1] * size) for reward, size in ((2.8, 5), (1.0, 0), (1.0, 0), (-1.0, 4))]
     for made, ends, scores in zip(answers, ([3, 5], [], [], [4]), ([2.0, -1.0], [], [], [0.0]), strict=True):
-        made.facts = {"judged_ends": ends, "judged_scores": scores, "well_formed": made.reward > 0}
+        made.info = {"judged_ends": ends, "judged_scores": scores, "well_formed": made.reward > 0}
     return answers
 
 
@@ -249,7 +249,7 @@ def test_rank_grpo_compares_rank_by_rank() -> None:
     answers = [answer(0.0, [4, 5, 6, 0]) for _ in listed]
     for said, relevance in zip(answers, listed, strict=True):
         places = [[0, 1], [1, 2], [2, 3]]
-        said.facts = {"list_length": 3, "item_relevance": relevance, "item_tokens": places, "end_token": 3}
+        said.info = {"list_length": 3, "item_relevance": relevance, "item_tokens": places, "end_token": 3}
     table, tokens = tables_of(answers)
     credit = RankCredit()(table, DR_GRPO(table).by_step(), tokens)
     assert by_answer(credit, tokens, answers)[0] == pytest.approx([1.499700, -0.499900, 0.865875, 0.1], abs=1e-6)
@@ -274,7 +274,7 @@ def bcpg_answers() -> list[Answer]:
     """Right, wrong, wrong, right; the first two tokens of the second answer are a right step."""
     answers = [answer(reward, [1] * len(logps)) for reward, logps in zip((1.0, 0.0, 0.0, 1.0), LOGPS, strict=True)]
     for made, ends, scores in zip(answers, ([3], [2, 4], [2], [2]), ([0.0], [1.0, 0.0], [0.0], [1.0]), strict=True):
-        made.facts = {"judged_ends": ends, "judged_scores": scores}
+        made.info = {"judged_ends": ends, "judged_scores": scores}
     return answers
 
 

@@ -10,13 +10,13 @@ from torch import nn
 
 from groupwise.data.samples import Sample
 from groupwise.losses import Plain, PolicyLoss
-from groupwise.methods import RECIPES
+from groupwise.methods import METHODS
 from groupwise.models import attention_gpu
 from groupwise.models.attention import make_dense_mask
 from groupwise.models.forward import _checkpoint_layers
 from groupwise.models.pack import pack, pad_rows, pad_within_budget
+from tests.equivalence.method_losses import apart, update
 from tests.equivalence.models import build
-from tests.equivalence.recipe_losses import apart, update
 from tests.equivalence.rollouts import VOCABULARY, make_stepwise_samples, make_tangled_samples, with_token_credit
 
 pytestmark = [
@@ -27,7 +27,7 @@ pytestmark = [
 
 WIDE = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
 SIZES = WIDE | {"intermediate_size": 256, "max_position_embeddings": 4096}
-LOSSES = [name for name, recipe in RECIPES.items() if recipe().loss is not None]
+LOSSES = [name for name, method in METHODS.items() if method().loss is not None]
 SMOOTH = PolicyLoss(surrogate=Plain())
 """A loss without a threshold: one token that rounding moves over a clip bound changes the gradient by five times the
 noise of bfloat16."""
@@ -45,8 +45,8 @@ def model_of(family: str, **changes: object) -> nn.Module:
 
 
 def rollouts(window: int | None = None) -> list[Sample]:
-    """Attempts long enough for whole blocks of attention, and everything else that could tell layouts apart."""
-    long = make_stepwise_samples(attempts=4, steps=12, window=window)
+    """Rollouts long enough for whole blocks of attention, and everything else that could tell layouts apart."""
+    long = make_stepwise_samples(rollouts=4, steps=12, window=window)
     both = [
         *make_tangled_samples(),
         *(replace(one, trajectory=one.trajectory + 100, group=one.group + 100) for one in long),
@@ -57,7 +57,7 @@ def rollouts(window: int | None = None) -> list[Sample]:
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma3"])
 @pytest.mark.parametrize("window", [None, 2])
 def test_float32_gradients_equal_those_of_padded_rows(family: str, window: int | None) -> None:
-    samples, loss, model = rollouts(window), RECIPES["hgpo"]().loss, model_of(family)
+    samples, loss, model = rollouts(window), METHODS["hgpo"]().loss, model_of(family)
     assert loss is not None
     _, expected = update(model, loss, samples, pad_within_budget(samples, token_budget=4096, unit=loss.unit))
     for share in (True, False):
@@ -70,8 +70,8 @@ def test_float32_gradients_equal_those_of_padded_rows(family: str, window: int |
 def test_packs_of_several_stretches(window: int | None) -> None:
     """Keys of a shared path are copied for each stretch; their gradients come together again."""
     samples, loss, model = (
-        make_stepwise_samples(attempts=24, steps=12, window=window),
-        RECIPES["hgpo"]().loss,
+        make_stepwise_samples(rollouts=24, steps=12, window=window),
+        METHODS["hgpo"]().loss,
         model_of("qwen2"),
     )
     assert loss is not None
@@ -83,7 +83,7 @@ def test_packs_of_several_stretches(window: int | None) -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_has_the_gradient_of_padded_rows(name: str) -> None:
-    samples, loss, model = rollouts(2), RECIPES[name]().loss, model_of("qwen2")
+    samples, loss, model = rollouts(2), METHODS[name]().loss, model_of("qwen2")
     assert loss is not None
     expected_loss, expected = update(model, loss, samples, pad_rows(samples))
     total, gradient = update(model, loss, samples, pack(samples, token_budget=1500, gate=0.0, unit=loss.unit))
@@ -93,7 +93,7 @@ def test_every_loss_has_the_gradient_of_padded_rows(name: str) -> None:
 
 @pytest.mark.parametrize("share", [True, False])
 def test_token_credit_and_token_masks_have_the_gradient_of_padded_rows(share: bool) -> None:
-    samples, loss, model = with_token_credit(rollouts(2)), RECIPES["hgpo"]().loss, model_of("qwen2")
+    samples, loss, model = with_token_credit(rollouts(2)), METHODS["hgpo"]().loss, model_of("qwen2")
     assert loss is not None
     _, expected = update(model, loss, samples, pad_rows(samples))
     packs = pack(samples, token_budget=1500, gate=0.0, share=share, unit=loss.unit)
@@ -101,7 +101,7 @@ def test_token_credit_and_token_masks_have_the_gradient_of_padded_rows(share: bo
 
 
 def test_checkpointed_layers_and_compiled_ones_have_the_same_gradient() -> None:
-    samples, loss = rollouts(None), RECIPES["hgpo"]().loss
+    samples, loss = rollouts(None), METHODS["hgpo"]().loss
     assert loss is not None
     packs = pack(samples, token_budget=1500, gate=0.0, unit=loss.unit)
     _, expected = update(model_of("qwen2"), loss, samples, packs)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groupwise.learner import optimisers
-from groupwise.learner.optimisers import LeanAdamW
+from groupwise.learner import optimizers
+from groupwise.learner.optimizers import LeanAdamW
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-    pytest.mark.skipif(optimisers.find_spec("torchao") is None, reason="needs torchao: pip install 'groupwise[lean]'"),
+    pytest.mark.skipif(optimizers.find_spec("torchao") is None, reason="needs torchao: pip install 'groupwise[lean]'"),
     pytest.mark.filterwarnings("ignore"),  # of the compiler's own parts
 ]
 SHAPES = ((64, 64), (96, 256), (128,))
@@ -35,8 +35,8 @@ def train(dtype: torch.dtype, *, keeps_masters: bool) -> list[torch.Tensor]:
 
 def test_the_compiled_step_is_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = train(torch.bfloat16, keeps_masters=True)
-    assert optimisers._Compiler.works
-    monkeypatch.setattr(optimisers._Compiler, "works", False)
+    assert optimizers._Compiler.works
+    monkeypatch.setattr(optimizers._Compiler, "works", False)
     for value, expected in zip(compiled, train(torch.bfloat16, keeps_masters=True), strict=True):
         # A code on the border between two may fall either way, which moves a weight by a part of a step.
         assert float((value - expected).abs().max()) < 1e-3

@@ -19,7 +19,7 @@ from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.system.errors import ConfigError
 from tests.unit.engines import layer_kernel_cases
 from tests.unit.engines.kernel_cases import CASES, measure_gap
-from tests.unit.engines.small_models import FAMILIES, VOCABULARY, WINDOW, family, requests
+from tests.unit.engines.small_models import CATEGORIES, VOCABULARY, WINDOW, family, requests
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 COMPILER_WARNS = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -89,7 +89,7 @@ def test_an_engine_is_opened_with_the_kernel(precision: Any, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("use_kernel", [pytest.param(True, marks=needs_kernel), False])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", CATEGORIES)
 def test_graphs_say_what_the_steps_and_the_transformers_engine_say(name: str, use_kernel: bool) -> None:
     model = family(name).cuda()
     graphs = StaticCacheEngine(copy.deepcopy(model), use_graphs=True, use_kernel=use_kernel, rows=24)

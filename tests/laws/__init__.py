@@ -1,1 +1,1 @@
-"""Properties that every recipe, or a named set of recipes, must hold on any table."""
+"""Properties that every method, or a named set of methods, must hold on any table."""

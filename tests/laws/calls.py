@@ -1,4 +1,4 @@
-"""How the laws call a recipe: rows in, credit out, always through the public path."""
+"""How the laws call a method: rows in, credit out, always through the public path."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def table_of(rows: Sequence[Row]) -> groupwise.StepTable:
     return groupwise.StepTable.from_columns(**columns_of(rows))
 
 
-def credit(rows: Sequence[Row], recipe: str, **hyper: object) -> groupwise.Credit:
-    return getattr(methods, recipe)(**hyper).advantage(table_of(rows))
+def credit(rows: Sequence[Row], method: str, **hyper: object) -> groupwise.Credit:
+    return getattr(methods, method)(**hyper).advantage(table_of(rows))
 
 
-def values(rows: Sequence[Row], recipe: str, **hyper: object) -> np.ndarray:
-    return np.asarray(credit(rows, recipe, **hyper).values)
+def values(rows: Sequence[Row], method: str, **hyper: object) -> np.ndarray:
+    return np.asarray(credit(rows, method, **hyper).values)
 
 
 def rows_for(
@@ -33,21 +33,21 @@ def rows_for(
     A-GRAE and sets that share credit read a return as a success rate, so their rewards are terminal in [0, 1]; NGRPO
     has a best, so its are losses.
     """
-    if variant.recipe == "ngrpo":
+    if variant.method == "ngrpo":
         return step_rows(rewards=rewards.map(lambda reward: -abs(reward)), **shape)
-    if variant.recipe in {"a_grae", "after_polychromic"}:
+    if variant.method in {"a_grae", "after_polychromic"}:
         return step_rows(rewards=UNIT_REWARDS, terminal=True, **shape)
     return step_rows(rewards=rewards, **shape)
 
 
 def with_last_rewards(rows: Sequence[Row], shift: float) -> list[Row]:
-    """The rows with `shift` added to the reward of each attempt's last step: every return-to-go moves by it."""
+    """The rows with `shift` added to the reward of each rollout's last step: every return-to-go moves by it."""
     last = {}
     for row in rows:
-        who = (row["task"], row["attempt"])
-        last[who] = max(last.get(who, 0), int(str(row["index"])))
+        who = (row["task"], row["rollout"])
+        last[who] = max(last.get(who, 0), int(str(row["step"])))
     return [
-        row | {"reward": float(str(row["reward"])) + shift * (row["index"] == last[row["task"], row["attempt"]])}
+        row | {"reward": float(str(row["reward"])) + shift * (row["step"] == last[row["task"], row["rollout"]])}
         for row in rows
     ]
 
@@ -58,16 +58,16 @@ def map_columns(rows: Sequence[Row], **changes: object) -> list[Row]:
 
 
 def one_walk(rewards: Sequence[float], length: int) -> list[Row]:
-    """Attempts at one task that all pass the same states by the same actions, each with a reward at its end."""
+    """Rollouts at one task that all pass the same states by the same actions, each with a reward at its end."""
     return [
         {
             "task": "q",
-            "attempt": attempt,
-            "index": index,
+            "rollout": rollout,
+            "step": index,
             "state": f"s{index}",
             "action": "go",
             "reward": reward * (index == length - 1),
         }
-        for attempt, reward in enumerate(rewards)
+        for rollout, reward in enumerate(rewards)
         for index in range(length)
     ]

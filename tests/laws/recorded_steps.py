@@ -1,4 +1,4 @@
-"""Random attempts whose steps say everything that the table of step fields lets them say, or leave any of it out."""
+"""Random rollouts whose steps say everything that the table of step fields lets them say, or leave any of it out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALUES: Mapping[Kind, st.SearchStrategy[Any]] = {
     kinds.STATE: st.sampled_from(("hall", "cellar", 7, ("hall", 2), ("hall", ("a", 3)))),
     kinds.INTEGERS: _IDS,
     kinds.NUMBERS: st.lists(_NUMBER, max_size=4).map(tuple),
-    kinds.OBJECT: st.dictionaries(st.sampled_from(("fact", "clue", "far off")), _JSON, max_size=2),
+    kinds.OBJECT: st.dictionaries(st.sampled_from(("info_key", "clue", "far off")), _JSON, max_size=2),
 }
 """Values of each kind, as a step holds them."""
 HELD = {field.step: field for field in STEP_FIELDS if field.step and field.name != "reward_alone"}
@@ -54,7 +54,7 @@ def silent(field: StepField) -> Any:
 @st.composite
 def _step(draw: st.DrawFn, index: int, left_out: frozenset[str]) -> Step:
     """A step that may say anything but what is left out; what a whole file must say alike is said, or left out."""
-    said: dict[str, Any] = {"index": index, "response_ids": draw(_IDS), "shaped": draw(st.sampled_from((0.0, 0.25)))}
+    said: dict[str, Any] = {"step": index, "response_ids": draw(_IDS), "shaped": draw(st.sampled_from((0.0, 0.25)))}
     sampled = len(said["response_ids"])
     for name, field in HELD.items():
         if name in said:
@@ -74,21 +74,21 @@ def _step(draw: st.DrawFn, index: int, left_out: frozenset[str]) -> Step:
 
 
 @st.composite
-def attempts(draw: st.DrawFn) -> list[Trajectory]:
-    """A few attempts at a few tasks, all of which one file can hold."""
+def rollouts(draw: st.DrawFn) -> list[Trajectory]:
+    """A few rollouts at a few tasks, all of which one file can hold."""
     left_out = frozenset(draw(st.sets(st.sampled_from([name for name in HELD if not HELD[name].required]))))
     has_outcome, has_accuracy = draw(st.booleans()), draw(st.booleans())
     trajectories = []
-    for attempt in range(draw(st.integers(1, 4))):
+    for rollout in range(draw(st.integers(1, 4))):
         origin = draw(st.sampled_from(Origin))
         steps = [draw(_step(index, left_out - {"response_ids"})) for index in range(draw(st.integers(1, 3)))]
         trajectories.append(
             _of_versions(
                 draw,
                 steps,
-                id=f"t/{attempt}",
+                id=f"t/{rollout}",
                 task=Task(id=draw(st.sampled_from(("t", "u")))),
-                attempt=attempt,
+                rollout=rollout,
                 scores={"accuracy": draw(_NUMBER)} if has_accuracy else {},
                 outcome=draw(_NUMBER) if has_outcome else None,
                 stop=draw(st.sampled_from(StopReason)),
@@ -100,7 +100,7 @@ def attempts(draw: st.DrawFn) -> list[Trajectory]:
 
 
 def _of_versions(draw: st.DrawFn, steps: Sequence[Step], **said: Any) -> Trajectory:
-    """An attempt that one version of the weights sampled, or where two did, which tokens each of them sampled."""
+    """A rollout that one version of the weights sampled, or where two did, which tokens each of them sampled."""
     cut = draw(st.integers(0, sum(len(step.response_ids) for step in steps)))
     spans = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""Tasks of which some take ten times as long, an engine that answers over hand-overs, and a source that discards."""
+"""Tasks of which some take ten times as long, an engine that answers over weight syncs, and a source that discards."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from groupwise.models import TinyModel
 from groupwise.rollout import Flat
 from groupwise.store.journal import Journal
 from groupwise.training.collect.ahead import PlayedNow
-from groupwise.training.collect.collect import UpdateAttempts
+from groupwise.training.collect.collect import UpdateRollouts
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig, TrainingConfig
 from groupwise.training.observer import Stopwatch
 from groupwise.training.run import Run
 
 QUICK, SLOW = 1, 10
-"""Steps of an attempt."""
+"""Steps of a rollout."""
 WORDS = ("left", "right")
 SECONDS = 20.0
 """After which a test that waits for something has failed."""
 PATIENCE = 0.5
-"""How long an attempt is held up at most."""
+"""How long a rollout is held up at most."""
 
 
 class Walks(Part, slot="env"):
@@ -41,7 +41,7 @@ class Walks(Part, slot="env"):
     max_steps: int = SLOW
     num_tasks: int = 8
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         lengths = [SLOW if number % 4 == 0 else QUICK for number in range(self.num_tasks)]
         return tuple(
             Task.create(env="walks", split=split, seed=number, payload={"length": length})
@@ -60,7 +60,7 @@ class Walks(Part, slot="env"):
 
 @dataclass
 class Walk:
-    """One attempt."""
+    """One rollout."""
 
     length: int
     steps: int = 0
@@ -87,7 +87,7 @@ class AnsweringOn(Part, slot="engine"):
     precision: ClassVar[str] = "float32"
     supports_inflight_weight_update: ClassVar[bool] = True
     outlasts: bool = False
-    """Whether a long attempt is half-way held up until weights are handed over, if they are."""
+    """Whether a long rollout is half-way held up until weights are handed over, if they are."""
 
     def check_device(self, device: str) -> None:
         """Wherever the learner computes."""
@@ -135,7 +135,7 @@ class AnsweringEngine:
             asked = self._asked.setdefault(request.session, [])
             asked.append(self.version)
             if self._outlasts and len(asked) == SLOW // 2:
-                # Not for long: where its own update is the next to be learnt, no hand-over comes before it has ended.
+                # Not for long: where its own update is the next to be learnt, no weight sync comes before it has ended.
                 self._changed.wait_for(lambda: self.version > asked[0], PATIENCE)
             return self._engine.generate([replace(request, session=None)])[0]
 
@@ -147,7 +147,7 @@ def make_config(lag: int | str, *, updates: int, **rollout: Any) -> RunConfig:
         env=Walks(),
         model=TinyModel(hidden=16, layers=1, heads=2),
         engine=AnsweringOn(outlasts=lag == "free"),
-        rollout=RolloutConfig(max_tokens=1, plan=Flat(attempts=2), workers=0, lag=lag, **rollout),
+        rollout=RolloutConfig(max_tokens=1, plan=Flat(rollouts=2), workers=0, lag=lag, **rollout),
         training=TrainingConfig(
             updates=updates,
             tasks=4,
@@ -160,7 +160,7 @@ def make_config(lag: int | str, *, updates: int, **rollout: Any) -> RunConfig:
 
 @dataclass(frozen=True)
 class Mix:
-    """How often each task, and each length, was attempted."""
+    """How often each task, and each length, was tried."""
 
     tasks: Counter[str]
     lengths: Counter[int]
@@ -170,36 +170,36 @@ def read_asked_mix(run: Run, updates: int) -> Mix:
     """What a run's curriculum has to ask for, by its order alone."""
     order = run.config.training.curriculum.start(run.tasks, seed_of(run.config.seed, "curriculum"))
     tasks = [task for _ in range(updates) for task in order.next(run.config.training.tasks)]
-    attempts = run.config.rollout.plan.attempts
+    rollouts = run.config.rollout.plan.rollouts
     return Mix(
-        Counter({task: num * attempts for task, num in Counter(task.id for task in tasks).items()}),
-        Counter({steps: num * attempts for steps, num in Counter(task.payload["length"] for task in tasks).items()}),
+        Counter({task: num * rollouts for task, num in Counter(task.id for task in tasks).items()}),
+        Counter({steps: num * rollouts for steps, num in Counter(task.payload["length"] for task in tasks).items()}),
     )
 
 
 def read_trained_mix(folder: Path) -> Mix:
     """What was trained, by the journal."""
     with Journal(folder / "journal.sqlite", read_only=True) as journal:
-        assert all(kept == 1.0 for _, kept in journal.curve("credit/kept")), "a filter dropped something"
-        attempts = [attempt for number in journal.update_numbers() for attempt in journal.trajectories(number)]
-    return Mix(Counter(attempt["task"] for attempt in attempts), Counter(len(attempt["steps"]) for attempt in attempts))
+        assert all(kept == 1.0 for _, kept in journal.curve("advantage/kept")), "a filter dropped something"
+        rollouts = [rollout for number in journal.update_numbers() for rollout in journal.trajectories(number)]
+    return Mix(Counter(rollout["task"] for rollout in rollouts), Counter(len(rollout["steps"]) for rollout in rollouts))
 
 
 class Discarding(PlayedNow):
     """Trains on whatever ends first, and discards what has become too old meanwhile, as one should not.
 
-    An update lasts as long as two steps of an attempt: quick tasks are there at once, slow ones five updates later.
+    An update lasts as long as two steps of a rollout: quick tasks are there at once, slow ones five updates later.
     """
 
-    def __init__(self, run: Run, max_age: int) -> None:
+    def __init__(self, run: Run, max_staleness: int) -> None:
         super().__init__(run)
-        self._max_age = max_age
+        self._max_age = max_staleness
         self._under_way: list[tuple[int, Trajectory]] = []
 
-    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
-        attempts = super().take(number, clock)
-        self._under_way += [(number + len(trajectory.steps) // 2, trajectory) for trajectory in attempts.chosen]
+    def take(self, number: int, clock: Stopwatch) -> UpdateRollouts:
+        rollouts = super().take(number, clock)
+        self._under_way += [(number + len(trajectory.steps) // 2, trajectory) for trajectory in rollouts.chosen]
         ended = [trajectory for end, trajectory in self._under_way if end <= number]
         self._under_way = [(end, trajectory) for end, trajectory in self._under_way if end > number]
         young = [trajectory for trajectory in ended if number - 1 - min(trajectory.versions) <= self._max_age]
-        return replace(attempts, chosen=young)
+        return replace(rollouts, chosen=young)

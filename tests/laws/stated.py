@@ -9,14 +9,14 @@ from typing import TypeVar
 METHODS = Path(__file__).parents[2] / "docs" / "methods"
 Law = TypeVar("Law", bound=Callable[..., None])
 Statements = list[tuple[str, str]]
-"""Recipes, and words of the relations that their pages state."""
+"""Methods, and words of the relations that their pages state."""
 
 
 def make_states(stated: Statements) -> Callable[[str, str], Callable[[Law], Law]]:
-    """A decorator that writes down: the page of this recipe states the relation that is tested, in these words."""
+    """A decorator that writes down: the page of this method states the relation that is tested, in these words."""
 
-    def states(recipe: str, words: str) -> Callable[[Law], Law]:
-        stated.append((recipe, words))
+    def states(method: str, words: str) -> Callable[[Law], Law]:
+        stated.append((method, words))
         return lambda law: law
 
     return states
@@ -24,11 +24,11 @@ def make_states(stated: Statements) -> Callable[[str, str], Callable[[Law], Law]
 
 def name_statements(stated: Sequence[tuple[str, str]]) -> list[str]:
     """A name for each, with its number."""
-    return [f"{recipe} {number}" for number, (recipe, _) in enumerate(stated)]
+    return [f"{method} {number}" for number, (method, _) in enumerate(stated)]
 
 
-def check_page(recipe: str, words: str) -> None:
-    """The words stand among the relations of the recipe's page."""
-    _, heading, relations = (METHODS / f"{recipe}.md").read_text(encoding="utf-8").partition("## Relations")
+def check_page(method: str, words: str) -> None:
+    """The words stand among the relations of the method's page."""
+    _, heading, relations = (METHODS / f"{method}.md").read_text(encoding="utf-8").partition("## Relations")
     assert heading, "docs/build_methods.py writes what stands in its RELATIONS"
     assert words in relations.partition("\n## ")[0]

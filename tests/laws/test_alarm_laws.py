@@ -29,7 +29,7 @@ AMOUNTS = {
     "rollout/response_tokens": 100.0,
     "rollout/cut_off": 1.0,
     "rollout/truncated": 1.0,
-    "credit/groups_with_signal": 1.0,
+    "advantage/groups_with_signal": 1.0,
     "loss/kl_to_reference": 4.0,
     "loss/mismatch_size": 0.5,
 }

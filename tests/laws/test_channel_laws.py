@@ -1,4 +1,4 @@
-"""Laws of a second channel of credit, the tool economy of right attempts, and of the loss that reads it."""
+"""Laws of a second channel of credit, the tool economy of right rollouts, and of the loss that reads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEIGHTS = st.floats(-2, 2)
 
 
 def draw_rows(seed: int) -> list[Row]:
-    """Right and wrong attempts, and tool calls as numbers, as lists or not at all."""
+    """Right and wrong rollouts, and tool calls as numbers, as lists or not at all."""
     rng = random.Random(seed)
     rows = random_rows(rng, regimes=UNIT)
     return [row | {"calls": rng.choice([None, 0, 1, 2, [], ["search"], ["search", "look"]])} for row in rows]
@@ -62,8 +62,8 @@ def test_order_and_other_tasks_change_not_one_bit_of_the_economy(rows: list[Row]
 
 @given(rows=drawn_rows, call=st.sampled_from([0, 3, ["search"]]))
 def test_equally_many_calls_give_exactly_nothing(rows: list[Row], call: object) -> None:
-    last = {(row["task"], row["attempt"]): row["index"] for row in sorted(rows, key=lambda row: int(str(row["index"])))}
-    equal = [row | {"calls": call if row["index"] == last[row["task"], row["attempt"]] else None} for row in rows]
+    last = {(row["task"], row["rollout"]): row["step"] for row in sorted(rows, key=lambda row: int(str(row["step"])))}
+    equal = [row | {"calls": call if row["step"] == last[row["task"], row["rollout"]] else None} for row in rows]
     assert not np.any(economy_of(equal, calls="calls").values)
 
 

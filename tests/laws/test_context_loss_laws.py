@@ -96,7 +96,7 @@ CASES: dict[str, tuple[Any, Judge]] = {
         partial(judge_regression, floor=0.0, length="mean"),
     ),
     "llds": (Llds(of=PLAIN, weight=0.7), partial(judge_llds, weight=0.7, gate="step", per="active")),
-    "llds by attempt": (
+    "llds by rollout": (
         Llds(of=PLAIN, weight=0.7, gate="trajectory"),
         partial(judge_llds, weight=0.7, gate="trajectory", per="active"),
     ),
@@ -165,14 +165,14 @@ def deal_out(drawn: Grouped, unit: str) -> list[list[int]]:
     number = rng.randint(1, 4)
     home = []
     for token in drawn.tokens:
-        key = (token.trajectory, token.step) if unit == "step" else token.sample
+        key = (token.trajectory, token.row) if unit == "step" else token.sample
         home.append(place.setdefault(key, rng.randrange(number)))
     if unit == "step":  # samples of several steps stay together too
         for sample in {token.sample for token in drawn.tokens}:
             own = [i for i, token in enumerate(drawn.tokens) if token.sample == sample]
             steps = {(drawn.tokens[i].trajectory, drawn.tokens[i].step) for i in own}
             for i, token in enumerate(drawn.tokens):
-                if (token.trajectory, token.step) in steps:
+                if (token.trajectory, token.row) in steps:
                     home[i] = 0 if len(steps) > 1 else home[i]
     return [[i for i, part in enumerate(home) if part == wanted] for wanted in range(number)]
 
@@ -220,7 +220,7 @@ def test_on_policy_llds_pulls_nothing_and_regression_pulls_by_credit(drawn: Grou
     plain = run(PLAIN, columns_of(still), totals_with(fresh))
     assert learn_in_parts(Llds(of=PLAIN), fresh, everything(fresh)) == (plain.loss, plain.by_logp)
     _, slopes = learn_in_parts(Regression(floor=0.5), fresh, everything(fresh))
-    own = oracle.attempts_of(still)
+    own = oracle.rollouts_of(still)
     credit = {n: math.fsum(still[i].advantage for i in places) / len(places) for n, places in own.items()}
     for number, places in own.items():
         mates = [credit[other] for other in own if fresh.groups[other] == fresh.groups[number]]

@@ -35,20 +35,20 @@ def draw_states(draw: Any, max_tokens: int = 14, max_width: int = 8) -> np.ndarr
 
 def measure(states: np.ndarray, stride: int) -> dict[str, float]:
     step = Step(index=0, prompt_ids=(1,), response_ids=tuple(range(len(states))))
-    groups = [[Trajectory(id="0", task=Task(id="q"), attempt=0, steps=(step,))]]
+    groups = [[Trajectory(id="0", task=Task(id="q"), rollout=0, steps=(step,))]]
     tools: Any = SimpleNamespace(hidden=lambda pairs: [states for _ in pairs])
-    (((facts,),),) = EffectiveRank(stride=stride)(groups, tools, draw=None)  # type: ignore[arg-type]
-    return facts  # type: ignore[no-any-return]
+    (((info,),),) = EffectiveRank(stride=stride)(groups, tools, draw=None)  # type: ignore[arg-type]
+    return info  # type: ignore[no-any-return]
 
 
 @settings(max_examples=150)
 @given(states=draw_states(), stride=st.integers(1, 5))
 def test_rank_velocity_and_acceleration_are_those_of_the_definition(states: np.ndarray, stride: int) -> None:
-    facts = measure(states, stride)
+    info = measure(states, stride)
     rank, velocity, acceleration = oracle.growth(states.tolist(), stride)
-    assert facts["effective_rank"] == pytest.approx(rank, abs=1e-9)
-    assert facts["rank_velocity"] == pytest.approx(velocity, abs=1e-9)
-    assert facts["rank_acceleration"] == pytest.approx(acceleration, abs=1e-9)
+    assert info["effective_rank"] == pytest.approx(rank, abs=1e-9)
+    assert info["rank_velocity"] == pytest.approx(velocity, abs=1e-9)
+    assert info["rank_acceleration"] == pytest.approx(acceleration, abs=1e-9)
 
 
 @given(states=draw_states())
@@ -100,12 +100,12 @@ def test_changes_of_velocity_telescope(ranks: list[float]) -> None:
 )
 def test_short_responses_have_no_velocity_or_no_acceleration(tokens: int, moves: tuple[int, int]) -> None:
     """With a stride of 3, prefixes have 4, 7, 10, ... tokens; velocity needs two, acceleration three."""
-    facts = measure(np.random.default_rng(0).normal(size=(tokens, 5)), stride=3) if tokens else measure_nothing()
-    assert (facts["rank_velocity"] != 0, facts["rank_acceleration"] != 0) == tuple(map(bool, moves))
-    assert (facts["effective_rank"] == 0) == (tokens < 2)
+    info = measure(np.random.default_rng(0).normal(size=(tokens, 5)), stride=3) if tokens else measure_nothing()
+    assert (info["rank_velocity"] != 0, info["rank_acceleration"] != 0) == tuple(map(bool, moves))
+    assert (info["effective_rank"] == 0) == (tokens < 2)
 
 
 def measure_nothing() -> dict[str, float]:
-    groups = [[Trajectory(id="0", task=Task(id="q"), attempt=0, steps=(Step(index=0),))]]
-    (((facts,),),) = EffectiveRank()(groups, None, draw=None)  # type: ignore[arg-type]
-    return facts  # type: ignore[no-any-return]
+    groups = [[Trajectory(id="0", task=Task(id="q"), rollout=0, steps=(Step(index=0),))]]
+    (((info,),),) = EffectiveRank()(groups, None, draw=None)  # type: ignore[arg-type]
+    return info  # type: ignore[no-any-return]

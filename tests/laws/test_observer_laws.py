@@ -38,7 +38,7 @@ class Meddling(RunObserver):
     def on_warm_start(self, losses: Sequence[float]) -> None:
         self.meddle("warm start", losses)
 
-    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+    def on_expert_faults(self, causes: Mapping[str, int], rollouts: int) -> None:
         self.meddle("expert faults", causes)
 
     def on_evaluation(self, evaluation: Any) -> None:
@@ -58,31 +58,31 @@ class Meddling(RunObserver):
                 value.clear()
 
 
-def settings(updates: int, recipe: str = "hgpo") -> Any:
+def settings(updates: int, method: str = "hgpo") -> Any:
     start = WarmStartConfig(tasks=2, epochs=3)
-    return small_config(updates=updates, recipe=recipe).model_copy(update={"warm_start": start})
+    return small_config(updates=updates, method=method).model_copy(update={"warm_start": start})
 
 
 def train_run(
-    folder: Path, observers: Sequence[RunObserver] = (), *, resume: bool = False, recipe: str = "hgpo"
+    folder: Path, observers: Sequence[RunObserver] = (), *, resume: bool = False, method: str = "hgpo"
 ) -> Run:
-    run = open_run(settings(2, recipe), folder)
+    run = open_run(settings(2, method), folder)
     train(run, observers=observers, resume=resume)
     return run
 
 
 def outcome(run: Run) -> tuple[Any, ...]:
-    """The journal's chain, which has every attempt, credit and metric but the clock's; evaluations; weights."""
+    """The journal's chain, which has every rollout, credit and metric but the clock's; evaluations; weights."""
     last = run.paths.checkpoint(2)
-    files = [(last / name).read_bytes() for name in ("model.safetensors", "optimiser.safetensors")]
+    files = [(last / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
     return run.journal.digest(), run.journal.evaluations(), hash_weights(run.learner.weights()), files
 
 
-@pytest.mark.parametrize("recipe", ["hgpo", "r3"])
-def test_a_run_with_observers_is_the_run_without(tmp_path: Path, recipe: str) -> None:
-    alone = train_run(tmp_path / "alone", recipe=recipe)
+@pytest.mark.parametrize("method", ["hgpo", "r3"])
+def test_a_run_with_observers_is_the_run_without(tmp_path: Path, method: str) -> None:
+    alone = train_run(tmp_path / "alone", method=method)
     observers = [Meddling(), RunObserver(), Meddling()]
-    observed = train_run(tmp_path / "observed", observers, recipe=recipe)
+    observed = train_run(tmp_path / "observed", observers, method=method)
     assert outcome(observed) == outcome(alone)
     assert all(observer.heard == CALLS for observer in observers if isinstance(observer, Meddling))
 

@@ -1,4 +1,4 @@
-"""Tokens follow from a request alone: attempts come out the same in whatever order the engine answers."""
+"""Tokens follow from a request alone: rollouts come out the same in whatever order the engine answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupwise.envs import Gridworld
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse, Window
 from groupwise.rollout.environment_runner import EnvTiming, InProcess
-from groupwise.rollout.episodes import Attempt, Player
+from groupwise.rollout.episodes import Player, Rollout
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 from tests.unit.rollout.answering import Answering, Gambling, by_lot
 
@@ -22,10 +22,10 @@ TOKENIZER = make_word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
 
 
 def play(
-    num_tasks: int, num_attempts: int, seed: int, *, whole: bool, max_tokens: int, order: int | None
+    num_tasks: int, num_rollouts: int, seed: int, *, whole: bool, max_tokens: int, order: int | None
 ) -> tuple[list[Trajectory], int]:
-    """Attempts by a gambler, and how many steps environments took; with an order, as it answers in that order."""
-    prompter = Prompter(TOKENIZER, template=PromptTemplate(), memory=Full() if whole else Window(), instruction="")
+    """Rollouts by a gambler, and how many steps environments took; with an order, as it answers in that order."""
+    prompter = Prompter(TOKENIZER, template=PromptTemplate(), history=Full() if whole else Window(), instruction="")
     words = [token for name in ("up", "down", "left", "right") for token in prompter.encode(name)]
     gambling = Gambling(words, prompter.frame.end_id)
     engine = gambling if order is None else Answering(gambling, by_lot(order))
@@ -35,15 +35,15 @@ def play(
             engine=engine,
             host=InProcess(ENV),
             prompter=prompter,
-            action_rule=WholeResponse(),
+            action_parser=WholeResponse(),
             max_tokens=max_tokens,
         )
-        attempts = [
-            Attempt(task=task, number=number, seed=seed + 100 * place + number)
-            for place, task in enumerate(ENV.panel("train")[:num_tasks])
-            for number in range(num_attempts)
+        rollouts = [
+            Rollout(task=task, number=number, seed=seed + 100 * place + number)
+            for place, task in enumerate(ENV.task_set("train")[:num_tasks])
+            for number in range(num_rollouts)
         ]
-        played = player.play(attempts, temperature=1.0, waiting=waiting)
+        played = player.play(rollouts, temperature=1.0, waiting=waiting)
     finally:
         if isinstance(engine, Answering):
             engine.close()
@@ -52,18 +52,18 @@ def play(
 
 @given(
     num_tasks=st.integers(1, 3),
-    num_attempts=st.integers(1, 5),
+    num_rollouts=st.integers(1, 5),
     seed=st.integers(0, 2**32),
     whole=st.booleans(),
     max_tokens=st.integers(1, 4),
     order=st.integers(0, 2**32),
 )
-def test_the_order_of_answers_changes_no_attempt(
-    num_tasks: int, num_attempts: int, seed: int, whole: bool, max_tokens: int, order: int
+def test_the_order_of_answers_changes_no_rollout(
+    num_tasks: int, num_rollouts: int, seed: int, whole: bool, max_tokens: int, order: int
 ) -> None:
     settings = {"whole": whole, "max_tokens": max_tokens}
-    in_step = play(num_tasks, num_attempts, seed, order=None, **settings)
-    as_answered = play(num_tasks, num_attempts, seed, order=order, **settings)
+    in_step = play(num_tasks, num_rollouts, seed, order=None, **settings)
+    as_answered = play(num_tasks, num_rollouts, seed, order=order, **settings)
     assert as_answered == in_step
-    assert len(in_step[0]) == num_tasks * num_attempts
+    assert len(in_step[0]) == num_tasks * num_rollouts
     assert in_step[1] == sum(len(trajectory.steps) for trajectory in in_step[0]) > 0

@@ -57,14 +57,14 @@ def test_the_interquartile_mean_lies_between_the_middle_scores(matrix: Scores) -
 
 
 @given(scores())
-def test_an_arm_is_no_better_than_itself(matrix: Scores) -> None:
+def test_an_variant_is_no_better_than_itself(matrix: Scores) -> None:
     estimate = estimate_improvement(matrix, matrix, resamples=RESAMPLES)
     assert estimate.value == 0.5
     assert estimate.low <= 0.5 <= estimate.high
 
 
 @given(pairs())
-def test_what_one_arm_gains_the_other_loses(both: tuple[Scores, Scores]) -> None:
+def test_what_one_variant_gains_the_other_loses(both: tuple[Scores, Scores]) -> None:
     first, second = both
     there = estimate_improvement(first, second, resamples=RESAMPLES)
     back = estimate_improvement(second, first, resamples=RESAMPLES)

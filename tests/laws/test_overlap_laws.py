@@ -29,29 +29,29 @@ def test_what_is_trained_is_what_was_asked_for(tmp_path: Path, lag: int | str) -
     assert asked.lengths[SLOW] > 0
     assert read_trained_mix(tmp_path) == asked
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
-        oldest = max(age for _, age in journal.curve("rollout/max_age")) if lag else 0.0
+        oldest = max(age for _, age in journal.curve("rollout/max_staleness")) if lag else 0.0
     assert oldest == (0.0 if lag == 0 else 1.0)
-    assert lag == "free" or not goes_on, "attempts go on over a hand-over where they may, and nowhere else"
+    assert lag == "free" or not goes_on, "rollouts go on over a weight sync where they may, and nowhere else"
 
 
-def test_attempts_go_on_over_a_hand_over_where_they_may(tmp_path: Path) -> None:
+def test_rollouts_go_on_over_a_sync_where_they_may(tmp_path: Path) -> None:
     for number in range(10):  # threads decide whether one does: mostly in the first run
         with open_run(make_config("free", updates=UPDATES), tmp_path / f"{number}") as run:
             train(run)
             if has_gone_on(run.journal):
                 return
-    pytest.fail("no attempt of ten runs has steps of two versions")
+    pytest.fail("no rollout of ten runs has steps of two versions")
 
 
 def has_gone_on(journal: Journal) -> bool:
-    """Whether some attempt has steps that were sampled by different versions of the policy."""
-    played = [attempt for number in range(1, UPDATES + 1) for attempt in journal.trajectories(number)]
-    return any(len({step["version"] for step in attempt["steps"]}) > 1 for attempt in played)
+    """Whether some rollout has steps that were sampled by different versions of the policy."""
+    played = [rollout for number in range(1, UPDATES + 1) for rollout in journal.trajectories(number)]
+    return any(len({step["version"] for step in rollout["steps"]}) > 1 for rollout in played)
 
 
 def test_a_source_that_discards_what_is_too_old_starves_slow_tasks(tmp_path: Path) -> None:
     with open_run(make_config(0, updates=UPDATES), tmp_path) as run:
-        source = Discarding(run, max_age=1)
+        source = Discarding(run, max_staleness=1)
         asked = read_asked_mix(run, UPDATES)
         for number in range(1, UPDATES + 1):
             make_update(run, number, RunObserver(), source)
@@ -60,13 +60,13 @@ def test_a_source_that_discards_what_is_too_old_starves_slow_tasks(tmp_path: Pat
     assert trained.lengths[SLOW] == 0 < asked.lengths[SLOW]
 
 
-@pytest.mark.parametrize("max_age", [1, 2])
-def test_staleness_is_bounded_by_when_attempts_are_asked_for(tmp_path: Path, max_age: int) -> None:
-    with open_run(make_config("free", updates=UPDATES, max_age=max_age), tmp_path) as run:
+@pytest.mark.parametrize("max_staleness", [1, 2])
+def test_staleness_is_bounded_by_when_rollouts_are_asked_for(tmp_path: Path, max_staleness: int) -> None:
+    with open_run(make_config("free", updates=UPDATES, max_staleness=max_staleness), tmp_path) as run:
         train(run)
-        assert all(age <= max_age for _, age in run.journal.curve("rollout/max_age"))
+        assert all(age <= max_staleness for _, age in run.journal.curve("rollout/max_staleness"))
         assert read_trained_mix(tmp_path) == read_asked_mix(run, UPDATES)
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("attempts of")] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("rollouts of")] == []
 
 
 class Interrupting(RunObserver):
@@ -86,21 +86,21 @@ def test_what_was_asked_for_is_trained_also_where_a_free_run_was_stopped(
     tmp_path: Path, stage: str, number: int
 ) -> None:
     """What was ready is learnt from as it was; what still played is played again, at the same tasks."""
-    config = make_config("free", updates=UPDATES, max_age=2)
+    config = make_config("free", updates=UPDATES, max_staleness=2)
     with pytest.raises(KeyboardInterrupt), open_run(config, tmp_path) as run:
         train(run, observers=[Interrupting(stage, number)])
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("attempts of")] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("rollouts of")] == []
     with open_run(config, tmp_path) as run:
         train(run, resume=True)
         assert run.journal.update_numbers() == list(range(1, UPDATES + 1))
-        assert all(age <= 2 for _, age in run.journal.curve("rollout/max_age"))
+        assert all(age <= 2 for _, age in run.journal.curve("rollout/max_staleness"))
         assert read_trained_mix(tmp_path) == read_asked_mix(run, UPDATES)
 
 
 @pytest.fixture
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A free run that stopped in update 6 of 8: what is ready after the checkpoint of 4 is up to 3 versions old."""
-    config = make_config("free", updates=8, max_age=3)
+    config = make_config("free", updates=8, max_staleness=3)
     with monkeypatch.context() as patient:
         patient.setattr(PlayingThread, "has_ended", lambda self: True)  # it is waited for all that plays
         with pytest.raises(KeyboardInterrupt), open_run(config, tmp_path) as run:
@@ -117,15 +117,15 @@ REFUSED = "rollouts that are ready for the next updates are up to 3 policy versi
     [
         (
             1,
-            "rollout.lag = 1 and rollout.max_age = 1 train none that is older than 1; resume with "
-            "rollout.max_age = 3, also in a filter on staleness that the run file has, until there is a checkpoint of "
-            "update 7, then with these settings",
+            "rollout.lag = 1 and rollout.max_staleness = 1 train none that is older than 1; resume with "
+            "rollout.max_staleness = 3, also in a filter on staleness that the run file has, until there is a "
+            "checkpoint of update 7, then with these settings",
         ),
         (
             0,
-            "rollout.lag = 0 and rollout.max_age = 1 train none that is older than 0; resume with "
-            "rollout.lag = 1, rollout.max_age = 3 and training.updates = 7 until there is a checkpoint of update 7, "
-            "then with these settings",
+            "rollout.lag = 0 and rollout.max_staleness = 1 train none that is older than 0; resume with "
+            "rollout.lag = 1, rollout.max_staleness = 3 and training.updates = 7 until there is a checkpoint of update "
+            "7, then with these settings",
         ),
     ],
 )
@@ -139,11 +139,11 @@ def test_a_lag_that_would_drop_what_is_ready_is_refused_and_what_is_advised_trai
     assert (stopped / "config.toml").read_bytes() == before
     with Journal(stopped / "journal.sqlite", read_only=True) as journal:
         assert journal.last_number() == 5, "nothing is forgotten"
-    for config in (make_config(1, updates=7, max_age=3), make_config(lag, updates=8)):
+    for config in (make_config(1, updates=7, max_staleness=3), make_config(lag, updates=8)):
         with open_run(config, stopped) as run:
             train(run, resume=True)
     with open_run(config, stopped) as run:
-        ages = dict(run.journal.curve("rollout/max_age"))
+        ages = dict(run.journal.curve("rollout/max_staleness"))
         assert [ages.get(number) for number in (5, 6, 7, 8)] == [3.0, 3.0, 3.0, 0.0 if lag else None]
         assert read_trained_mix(stopped) == read_asked_mix(run, 8)
 
@@ -152,5 +152,7 @@ def test_a_lag_that_would_drop_what_is_ready_is_refused_and_what_is_advised_trai
 def test_what_is_ready_is_trained_without_a_lag_where_nobody_wants_it_corrected(stopped: Path) -> None:
     with open_run(make_config(0, updates=8, corrects_lag=False), stopped) as run:
         train(run, resume=True)
-        assert dict(run.journal.curve("rollout/age")).keys() == set(range(1, 8)), "without an age nothing is said of it"
+        assert dict(run.journal.curve("rollout/staleness")).keys() == set(range(1, 8)), (
+            "without an age nothing is said of it"
+        )
         assert read_trained_mix(stopped) == read_asked_mix(run, 8)

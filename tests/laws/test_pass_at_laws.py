@@ -17,9 +17,9 @@ TASK = st.lists(st.booleans(), min_size=1, max_size=9)
 
 
 @st.composite
-def panels(draw: st.DrawFn) -> list[list[bool]]:
-    attempts = draw(st.integers(1, 8))
-    return draw(st.lists(st.lists(st.booleans(), min_size=attempts, max_size=attempts), min_size=1, max_size=12))
+def task_sets(draw: st.DrawFn) -> list[list[bool]]:
+    rollouts = draw(st.integers(1, 8))
+    return draw(st.lists(st.lists(st.booleans(), min_size=rollouts, max_size=rollouts), min_size=1, max_size=12))
 
 
 def counts(tasks: list[list[bool]]) -> list[tuple[int, int]]:
@@ -32,7 +32,7 @@ def test_it_is_the_share_of_all_choices(task: list[bool], data: st.DataObject) -
     assert pass_at(k, wins=sum(task), tries=len(task)) == pytest.approx(float(oracle.pass_at(task, k)), abs=1e-12)
 
 
-@given(tasks=panels(), data=st.data())
+@given(tasks=task_sets(), data=st.data())
 def test_the_mean_is_that_of_the_oracle_and_lies_in_its_interval(tasks: list[list[bool]], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(tasks[0])))
     share, (low, high) = mean_pass_at(k, counts(tasks))
@@ -41,7 +41,7 @@ def test_the_mean_is_that_of_the_oracle_and_lies_in_its_interval(tasks: list[lis
     assert share - 1e-12 <= high <= 1
 
 
-@given(tasks=panels())
+@given(tasks=task_sets())
 def test_at_one_it_is_mean_success_with_its_interval(tasks: list[list[bool]]) -> None:
     share, interval = mean_over_clusters([[float(solved) for solved in task] for task in tasks])
     pass_at_one, pass_at_one_interval = mean_pass_at(1, counts(tasks))
@@ -49,8 +49,8 @@ def test_at_one_it_is_mean_success_with_its_interval(tasks: list[list[bool]]) ->
     assert pass_at_one_interval == pytest.approx(interval, abs=1e-9)
 
 
-@given(tasks=panels())
-def test_it_grows_with_the_number_of_attempts_up_to_the_share_of_tasks_ever_solved(tasks: list[list[bool]]) -> None:
+@given(tasks=task_sets())
+def test_it_grows_with_the_number_of_rollouts_up_to_the_share_of_tasks_ever_solved(tasks: list[list[bool]]) -> None:
     curve = [mean_pass_at(k, counts(tasks))[0] for k in range(1, len(tasks[0]) + 1)]
     assert all(later >= earlier - 1e-12 for earlier, later in pairwise(curve))
     assert curve[-1] == pytest.approx(sum(map(any, tasks)) / len(tasks), abs=1e-12)

@@ -14,13 +14,13 @@ from groupwise import Task
 from groupwise.credit import AbovePrior
 from groupwise.parts.stateful import ObservedUpdate
 from tests.oracles.priors import beta_tracker
-from tests.unit.credit.observed_updates import attempt, make_update
+from tests.unit.credit.observed_updates import make_update, rollout
 
 RETURNS = st.lists(st.lists(st.integers(0, 1), max_size=5), max_size=6)
 
 
 def single(task: str, returns: Sequence[float]) -> ObservedUpdate:
-    return make_update(*(attempt(task, number, float(value)) for number, value in enumerate(returns)))
+    return make_update(*(rollout(task, number, float(value)) for number, value in enumerate(returns)))
 
 
 @given(updates=RETURNS, rho=st.sampled_from([Fraction(7, 8), Fraction(0), Fraction(1), Fraction(1, 2)]))
@@ -35,10 +35,10 @@ def test_it_is_the_tracker_of_the_paper(updates: list[list[int]], rho: Fraction)
 
 
 @given(drawn=st.data())
-def test_the_order_of_attempts_and_other_tasks_change_no_bit(drawn: st.DataObject) -> None:
+def test_the_order_of_rollouts_and_other_tasks_change_no_bit(drawn: st.DataObject) -> None:
     values = st.floats(-1e6, 1e6)
     played = [
-        attempt(task, number, *drawn.draw(st.lists(values, min_size=1, max_size=3)))
+        rollout(task, number, *drawn.draw(st.lists(values, min_size=1, max_size=3)))
         for task in ("a", "b", "c")
         for number in range(drawn.draw(st.integers(1, 4)))
     ]

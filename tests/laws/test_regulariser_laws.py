@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from groupwise.data.records import Task
 from groupwise.methods.epo import EntropyCorridor
-from tests.unit.losses.entropies import Attempt, make_update, start_share
+from tests.unit.losses.entropies import Rollout, make_update, start_share
 
 entropies = st.lists(st.floats(0, 3), max_size=3)
-attempts = st.lists(entropies, max_size=4).map(lambda steps: [*enumerate(steps)])
-pasts = st.lists(st.lists(attempts, max_size=3), max_size=5)
+rollouts = st.lists(entropies, max_size=4).map(lambda steps: [*enumerate(steps)])
+pasts = st.lists(st.lists(rollouts, max_size=3), max_size=5)
 
 
 @given(past=pasts, cut=st.integers(0, 5))
-def test_a_memory_that_was_written_and_read_goes_on_to_the_bit(past: list[list[Attempt]], cut: int) -> None:
+def test_a_memory_that_was_written_and_read_goes_on_to_the_bit(past: list[list[Rollout]], cut: int) -> None:
     part, tasks = EntropyCorridor(updates=5), [Task(id="t")]
     whole, rest = part.start(seed=0), part.start(seed=1)
     updates = [make_update(number, played) for number, played in enumerate(past, start=1)]
@@ -35,7 +35,7 @@ def test_a_memory_that_was_written_and_read_goes_on_to_the_bit(past: list[list[A
 
 
 @given(past=pasts, seed=st.integers(0, 99))
-def test_the_order_of_attempts_changes_no_bit_of_a_memory(past: list[list[Attempt]], seed: int) -> None:
+def test_the_order_of_rollouts_changes_no_bit_of_a_memory(past: list[list[Rollout]], seed: int) -> None:
     shuffle, part = random.Random(seed).sample, EntropyCorridor()
     one_way, other_way = part.start(seed=0), part.start(seed=0)
     for number, played in enumerate(past, start=1):

@@ -1,4 +1,4 @@
-"""Relations between methods: where two recipes must agree, or differ by a known factor."""
+"""Relations between methods: where two methods must agree, or differ by a known factor."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def close(got: np.ndarray, expected: np.ndarray, size: float = 1.0) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12 * size)
 
 
-def attempts_by_task(rows: list[Row]) -> dict[object, set[object]]:
-    attempts: dict[object, set[object]] = defaultdict(set)
+def rollouts_by_task(rows: list[Row]) -> dict[object, set[object]]:
+    rollouts: dict[object, set[object]] = defaultdict(set)
     for row in rows:
-        attempts[row["task"]].add(row["attempt"])
-    return attempts
+        rollouts[row["task"]].add(row["rollout"])
+    return rollouts
 
 
 @pytest.mark.parametrize("gamma", [0.5, 0.95])
@@ -61,7 +61,7 @@ def test_scaled_hgpo_without_history_differs_from_the_state_term_by_the_ddof_alo
 
 
 @given(rows=any_rows)
-def test_hgpo_deeper_than_any_attempt_changes_nothing(rows: list[Row]) -> None:
+def test_hgpo_deeper_than_any_rollout_changes_nothing(rows: list[Row]) -> None:
     assert np.array_equal(values(rows, "hgpo", depth=6), values(rows, "hgpo", depth=40))
 
 
@@ -75,7 +75,7 @@ def test_the_release_of_hgpo_at_depth_zero_differs_by_its_denominator_alone(rows
 
 @given(rows=plain_rows, depth=st.integers(0, 3))
 def test_hgpo_finds_nobody_where_every_state_is_its_own(rows: list[Row], depth: int) -> None:
-    lonely = [row | {"state": f"{row['task']} {row['attempt']} {row['index']}"} for row in rows]
+    lonely = [row | {"state": f"{row['task']} {row['rollout']} {row['step']}"} for row in rows]
     got = credit(lonely, "hgpo", depth=depth)
     assert not np.any(got.values)
     assert not np.any(got.compared)
@@ -83,8 +83,8 @@ def test_hgpo_finds_nobody_where_every_state_is_its_own(rows: list[Row], depth: 
 
 @given(rows=plain_rows)
 def test_hgpo_on_one_state_and_no_depth_is_one_group_a_task(rows: list[Row]) -> None:
-    """With every state equal, depth 0 and gamma 1, one-step attempts: GRPO with the population deviation."""
-    single = [row | {"state": "s"} for row in rows if row["index"] == 0]
+    """With every state equal, depth 0 and gamma 1, one-step rollouts: GRPO with the population deviation."""
+    single = [row | {"state": "s"} for row in rows if row["step"] == 0]
     assert np.array_equal(values(single, "hgpo", depth=0, gamma=1.0), values(single, "grpo", ddof=0))
 
 
@@ -136,20 +136,20 @@ def test_credit_by_differences_adds_up_to_the_surprise_of_the_first_step(
 ) -> None:
     """A_t - gamma lam A_(t+1) are the differences; discounted and summed they are R_0 - V(s_0), at any lam."""
     hyper = {"gamma": gamma, "scale_by": "none"}
-    first = {(row["task"], row["attempt"]): 0.0 for row in rows}
+    first = {(row["task"], row["rollout"]): 0.0 for row in rows}
     surprise, got = values(rows, "gagpo", lam=1.0, **hyper), values(rows, "gagpo", lam=lam, **hyper)
-    credit_at = {(row["task"], row["attempt"], row["index"]): v for row, v in zip(rows, got, strict=True)}
-    whole = {(row["task"], row["attempt"]): v for row, v in zip(rows, surprise, strict=True) if row["index"] == 0}
-    for (task, attempt, index), value in credit_at.items():
-        later = credit_at.get((task, attempt, index + 1), 0.0)
-        first[task, attempt] += gamma**index * (value - gamma * lam * later)
+    credit_at = {(row["task"], row["rollout"], row["step"]): v for row, v in zip(rows, got, strict=True)}
+    whole = {(row["task"], row["rollout"]): v for row, v in zip(rows, surprise, strict=True) if row["step"] == 0}
+    for (task, rollout, index), value in credit_at.items():
+        later = credit_at.get((task, rollout, index + 1), 0.0)
+        first[task, rollout] += gamma**index * (value - gamma * lam * later)
     for who, expected in whole.items():
         assert first[who] == pytest.approx(expected, abs=1e-9)
 
 
 @given(rows=plain_rows, lam=st.sampled_from((0.0, 0.5, 1.0)))
 def test_states_that_never_recur_are_worth_what_came_of_them(rows: list[Row], lam: float) -> None:
-    lonely = [row | {"state": f"{row['task']} {row['attempt']} {row['index']}"} for row in rows]
+    lonely = [row | {"state": f"{row['task']} {row['rollout']} {row['step']}"} for row in rows]
     got = credit(lonely, "gagpo", lam=lam)
     assert not np.any(got.values)
     assert not np.any(got.compared)
@@ -157,16 +157,16 @@ def test_states_that_never_recur_are_worth_what_came_of_them(rows: list[Row], la
 
 @given(rows=step_rows(rewards=WILD, optional=False))
 def test_rloo_is_dr_grpo_times_n_over_n_minus_one(rows: list[Row]) -> None:
-    attempts = attempts_by_task(rows)
-    sizes = np.array([max(len(attempts[row["task"]]), 2) for row in rows])
+    rollouts = rollouts_by_task(rows)
+    sizes = np.array([max(len(rollouts[row["task"]]), 2) for row in rows])
     size = max(abs(float(str(row["reward"]))) for row in rows) * 4
     close(values(rows, "rloo"), values(rows, "dr_grpo") * sizes / (sizes - 1), size=size)
 
 
 @given(rows=plain_rows)
 def test_grpo_with_either_ddof_differs_by_the_known_factor(rows: list[Row]) -> None:
-    attempts = attempts_by_task(rows)
-    sizes = np.array([max(len(attempts[row["task"]]), 2) for row in rows])
+    rollouts = rollouts_by_task(rows)
+    sizes = np.array([max(len(rollouts[row["task"]]), 2) for row in rows])
     sample, population = values(rows, "grpo", eps=1e-15), values(rows, "grpo", eps=1e-15, ddof=0)
     np.testing.assert_allclose(population, sample * np.sqrt(sizes / (sizes - 1)), rtol=1e-9, atol=1e-12)
 
@@ -178,9 +178,9 @@ def test_flow_grpo_is_grpo_and_its_release_is_grpo_over_rows(rows: list[Row]) ->
 
 
 @given(rows=step_rows(rewards=WILD, max_steps=1))
-def test_rows_and_attempts_are_one_where_attempts_have_one_step(rows: list[Row]) -> None:
-    for recipe in ("grpo", "dr_grpo", "rloo"):
-        assert np.array_equal(values(rows, recipe, average="step"), values(rows, recipe))
+def test_rows_and_rollouts_are_one_where_rollouts_have_one_step(rows: list[Row]) -> None:
+    for method in ("grpo", "dr_grpo", "rloo"):
+        assert np.array_equal(values(rows, method, average="step"), values(rows, method))
 
 
 @given(rows=step_rows(rewards=WILD))
@@ -190,7 +190,7 @@ def test_ngrpo_without_a_virtual_member_is_grpo(rows: list[Row]) -> None:
 
 @given(rows=step_rows(rewards=WILD), base=st.sampled_from(("grpo", "rloo")), history=st.integers(0, 2))
 def test_salt_without_shared_edges_is_its_base(rows: list[Row], base: str, history: int) -> None:
-    lonely = [row | {"action": f"{row['attempt']} {row['index']}"} for row in rows]
+    lonely = [row | {"action": f"{row['rollout']} {row['step']}"} for row in rows]
     assert np.array_equal(values(lonely, "salt", base=base, history=history), values(rows, base))
 
 
@@ -198,30 +198,30 @@ def test_salt_without_shared_edges_is_its_base(rows: list[Row], base: str, histo
     rewards=st.lists(DYADIC, min_size=2, max_size=6),
     length=st.integers(1, 4),
     base=st.sampled_from(("grpo", "rloo")),
-    count=st.sampled_from(("attempt", "step")),
+    count=st.sampled_from(("rollout", "step")),
 )
-def test_salt_cancels_the_credit_of_edges_that_all_attempts_share(
+def test_salt_cancels_the_credit_of_edges_that_all_rollouts_share(
     rewards: list[float], length: int, base: str, count: str
 ) -> None:
-    """Attempts that do the same at every step differ by luck alone; a centred base leaves them the mean, 0."""
+    """Rollouts that do the same at every step differ by luck alone; a centred base leaves them the mean, 0."""
     rows = one_walk(rewards, length)
     np.testing.assert_allclose(values(rows, "salt", base=base, count=count), 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("recipe", ["dr_grpo", "rloo", "grpo"])
+@pytest.mark.parametrize("method", ["dr_grpo", "rloo", "grpo"])
 @given(rows=any_rows)
-def test_centred_credit_sums_to_zero_over_the_attempts_of_a_task(recipe: str, rows: list[Row]) -> None:
-    per_attempt = dict(zip(((row["task"], row["attempt"]) for row in rows), values(rows, recipe), strict=True))
-    for task in attempts_by_task(rows):
-        total = math.fsum(value for (owner, _), value in per_attempt.items() if owner == task)
+def test_centred_credit_sums_to_zero_over_the_rollouts_of_a_task(method: str, rows: list[Row]) -> None:
+    per_rollout = dict(zip(((row["task"], row["rollout"]) for row in rows), values(rows, method), strict=True))
+    for task in rollouts_by_task(rows):
+        total = math.fsum(value for (owner, _), value in per_rollout.items() if owner == task)
         assert total == pytest.approx(0.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("recipe", ["dr_grpo", "rloo", "grpo"])
+@pytest.mark.parametrize("method", ["dr_grpo", "rloo", "grpo"])
 @given(rows=any_rows)
-def test_credit_averaged_over_steps_sums_to_zero_over_the_rows_of_a_task(recipe: str, rows: list[Row]) -> None:
-    got = values(rows, recipe, average="step")
-    for task in attempts_by_task(rows):
+def test_credit_averaged_over_steps_sums_to_zero_over_the_rows_of_a_task(method: str, rows: list[Row]) -> None:
+    got = values(rows, method, average="step")
+    for task in rollouts_by_task(rows):
         assert math.fsum(got[[row["task"] == task for row in rows]]) == pytest.approx(0.0, abs=1e-9)
 
 
@@ -237,20 +237,20 @@ def test_the_state_term_sums_to_zero_over_each_state(rows: list[Row]) -> None:
 def test_whitened_credit_has_token_mean_zero_and_variance_one(rows: list[Row]) -> None:
     trained = [int(str(row.get("tokens", 1))) * bool(row.get("trains", True)) for row in rows]
     tokens = np.array(trained, dtype=float)
-    for recipe, hyper in (("reinforce_pp", {}), ("reinforce_pp_baseline", {}), ("mars", {"whiten": True})):
-        got = values(rows, recipe, **hyper)
+    for method, hyper in (("reinforce_pp", {}), ("reinforce_pp_baseline", {}), ("mars", {"whiten": True})):
+        got = values(rows, method, **hyper)
         if not np.any(got):
             continue
         assert np.dot(tokens, got) == pytest.approx(0.0, abs=1e-9)
         assert np.dot(tokens, got**2) / (tokens.sum() - 1) == pytest.approx(1.0, abs=1e-4)
 
 
-@given(rows=step_rows(optional=False, max_steps=1, min_attempts=2))
+@given(rows=step_rows(optional=False, max_steps=1, min_rollouts=2))
 def test_dgpo_gives_mixed_tasks_weights_whose_mean_is_the_share_of_all_tokens(rows: list[Row]) -> None:
     """sum |A_i| / G of a mixed task is its weight; the weights are B_v softmax, so they sum to B_v."""
     got = np.abs(values(rows, "dgpo"))
     weights, tokens = [], 0
-    for task in attempts_by_task(rows):
+    for task in rollouts_by_task(rows):
         own = got[[row["task"] == task for row in rows]]
         if np.any(own):
             weights.append(own.mean())
@@ -260,7 +260,7 @@ def test_dgpo_gives_mixed_tasks_weights_whose_mean_is_the_share_of_all_tokens(ro
     assert math.fsum(weights) == pytest.approx(len(weights) * len(rows) / tokens, rel=1e-7)
 
 
-@given(rows=step_rows(optional=False, min_attempts=2))
+@given(rows=step_rows(optional=False, min_rollouts=2))
 def test_mc_grpo_and_its_release_differ_only_where_the_median_deviation_vanishes(rows: list[Row]) -> None:
     paper, release = values(rows, "mc_grpo"), values(rows, "mc_grpo", reference=True)
     assert np.array_equal(np.sign(paper), np.sign(release))
@@ -272,16 +272,16 @@ def test_mc_grpo_and_its_release_differ_only_where_the_median_deviation_vanishes
 @given(rows=step_rows(rewards=WILD, max_steps=3))
 def test_a_recorded_outcome_replaces_the_sum_of_rewards(rows: list[Row]) -> None:
     """Terminal outcome in its own column and no rewards: the episode methods see the same table."""
-    first = {(row["task"], row["attempt"]): row["reward"] for row in rows}
-    with_outcome = [row | {"outcome": first[row["task"], row["attempt"]]} for row in rows]
-    earned_at = {(row["task"], row["attempt"]): row["index"] for row in rows}
+    first = {(row["task"], row["rollout"]): row["reward"] for row in rows}
+    with_outcome = [row | {"outcome": first[row["task"], row["rollout"]]} for row in rows]
+    earned_at = {(row["task"], row["rollout"]): row["step"] for row in rows}
     earned = [
-        row | {"reward": first[row["task"], row["attempt"]] * (row["index"] == earned_at[row["task"], row["attempt"]])}
+        row | {"reward": first[row["task"], row["rollout"]] * (row["step"] == earned_at[row["task"], row["rollout"]])}
         for row in rows
     ]
-    for recipe in ("grpo", "dr_grpo", "rloo", "mc_grpo", "ngrpo", "flow_grpo", "salt"):
-        hyper = {"best": 1e13} if recipe == "ngrpo" else {}  # no return may lie above it
-        assert np.array_equal(values(with_outcome, recipe, **hyper), values(earned, recipe, **hyper))
+    for method in ("grpo", "dr_grpo", "rloo", "mc_grpo", "ngrpo", "flow_grpo", "salt"):
+        hyper = {"best": 1e13} if method == "ngrpo" else {}  # no return may lie above it
+        assert np.array_equal(values(with_outcome, method, **hyper), values(earned, method, **hyper))
 
 
 @given(rows=step_rows(optional=False))
@@ -298,7 +298,7 @@ def test_hgpo_among_other_rollouts_is_hgpo_but_for_groups_of_a_single_rollout(ro
     """Without history a step has one group: it is left as it is, bit for bit, or it compares nobody."""
     visitors: dict[object, set[object]] = defaultdict(set)
     for row in rows:
-        visitors[row["task"], row["state"]].add(row["attempt"])
+        visitors[row["task"], row["state"]].add(row["rollout"])
     is_met = np.array([row["state"] is not None and len(visitors[row["task"], row["state"]]) > 1 for row in rows])
     published = credit(rows, "hgpo", depth=0, scale=scale)
     got = credit(rows, "hgpo", depth=0, scale=scale, peers="other_rollouts")

@@ -45,7 +45,7 @@ def test_the_tokens_are_the_same_whichever_servers_fail_when(
         source=make_source(),
         precision="float32",
         request_timeout=20.0,
-        handover_timeout=20.0,
+        sync_timeout=20.0,
         max_in_flight=2,
     )
     try:
@@ -91,5 +91,5 @@ def test_when_a_server_leaves_only_its_sessions_move(
 def test_sessions_are_spread_over_the_servers() -> None:
     counts = [0] * 4
     for number in range(4000):
-        counts[choose_replica(f"session attempt {number}", range(4))] += 1
+        counts[choose_replica(f"session rollout {number}", range(4))] += 1
     assert max(abs(count - 1000) for count in counts) < 5 * (4000 * 0.25 * 0.75) ** 0.5

@@ -1,4 +1,4 @@
-"""Laws of R^3: nothing to recall changes no bit, ranking sees orders alone, what is remembered is what was sampled."""
+"""Laws of R^3: nothing to replay changes no bit, ranking sees orders alone, what is remembered is what was sampled."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ BASES: list[tuple[str, dict[str, object], str, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("recipe", "hyper", "base", "settings_of_base"), BASES)
+@pytest.mark.parametrize(("method", "hyper", "base", "settings_of_base"), BASES)
 @given(rows=step_rows(rewards=WILD))
-def test_with_nothing_recalled_it_is_its_base_bit_for_bit(
-    recipe: str, hyper: dict[str, object], base: str, settings_of_base: dict[str, object], rows: list[Row]
+def test_with_nothing_replayed_it_is_its_base_bit_for_bit(
+    method: str, hyper: dict[str, object], base: str, settings_of_base: dict[str, object], rows: list[Row]
 ) -> None:
-    result, expected = credit(rows, recipe, **hyper), credit(rows, base, **settings_of_base)
+    result, expected = credit(rows, method, **hyper), credit(rows, base, **settings_of_base)
     assert np.asarray(result.values).tobytes() == np.asarray(expected.values).tobytes()
     assert np.array_equal(result.compared, expected.compared)
     own = [row | {"off_policy": False} for row in rows]
-    assert np.asarray(credit(own, recipe, **hyper).values).tobytes() == np.asarray(expected.values).tobytes()
+    assert np.asarray(credit(own, method, **hyper).values).tobytes() == np.asarray(expected.values).tobytes()
 
 
 PATTERNS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=9)
@@ -72,10 +72,10 @@ def credit_ranked(failed: list[tuple[list[float], bool]], ranking: EntropyRankin
         step = Step(index=0, reward=0.0, prompt_ids=(1,), response_ids=ids, logp_behaviour=(-1.0,) * len(ids))
         own = (replace(step, entropy=tuple(entropies), cut=is_cut),)
         ended = StopReason.TERMINATED
-        group.append(Trajectory(id=f"t/{number}", task=Task(id="t"), attempt=number, steps=own, scores={}, stop=ended))
+        group.append(Trajectory(id=f"t/{number}", task=Task(id="t"), rollout=number, steps=own, scores={}, stop=ended))
     paid = [amount for (amount,) in ranking(group)]
     table = StepTable.from_columns(
-        task=["t"] * len(paid), attempt=list(range(len(paid))), index=[0] * len(paid), reward=paid
+        task=["t"] * len(paid), rollout=list(range(len(paid))), step=[0] * len(paid), reward=paid
     )
     estimator = methods.r3().advantage
     assert isinstance(estimator, Relative)
@@ -141,7 +141,7 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
     return Trajectory(
         id="t/2",
         task=Task(id="t"),
-        attempt=2,
+        rollout=2,
         steps=own,
         scores=made | {"return": sum(step.reward for step in own)},
         stop=draw(st.sampled_from([StopReason.TERMINATED, StopReason.TRUNCATED, StopReason.INVALID])),
@@ -154,10 +154,10 @@ def test_what_is_read_back_is_what_was_sampled_without_what_its_group_added(one:
     with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
         credit_of = [[0.0] * len(one.steps)]
         journal.write(Update(number=6, version=6, metrics={}, trajectories=[one], credit=credit_of))
-        (past,) = journal.past_attempts.recent("t", max_attempts=1)
-        read_back = journal.past_attempts.read(past)
+        (past,) = journal.past_rollouts.recent("t", max_rollouts=1)
+        read_back = journal.past_rollouts.read(past)
     assert read_back.steps == tuple(replace(step, shaped=0.0) for step in one.steps)
-    assert (read_back.scores, read_back.stop, read_back.origin, read_back.attempt) == (
+    assert (read_back.scores, read_back.stop, read_back.origin, read_back.rollout) == (
         one.scores,
         one.stop,
         one.origin,

@@ -1,7 +1,7 @@
-"""What adding a constant to rewards, or multiplying them, does to the credit of each recipe: a declared table.
+"""What adding a constant to rewards, or multiplying them, does to the credit of each method: a declared table.
 
 Rewards and shifts are multiples of 1/8 and scales are powers of two, so that every return is exact and a difference
-can only come from the recipe.
+can only come from the method.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ SHIFT: dict[str, str] = {
     "a_grae": "changes",
     "after_polychromic": "changes",
 }
-"""outcome: adding a constant to what each attempt earns changes nothing (gamma 1). reward: adding it to each step's
+"""outcome: adding a constant to what each rollout earns changes nothing (gamma 1). reward: adding it to each step's
 reward changes nothing. with best: if `best` moves too. with accuracy: if the table has its own accuracy column.
 changes: the level of a return matters: it is read as a success rate (of a set, times its variety), or counts
 itself."""
@@ -173,7 +173,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     **{
         name: {"gamma": 1.0, "lam": 0.5} for name in ("gagpo", "hgae", "shrunk_hgae")
     },  # small shares of small differences: the eps
-    "gardo": {"diversity": False},  # which reads what only a measure knows
+    "gardo": {"diversity": False},  # which reads what only a scorer knows
     "pav": {"alpha": 0.0},
     "copo": {"mode": "off"},  # which reads answers
 }
@@ -194,19 +194,19 @@ def scale_rewards(rows: list[Row], factor: float) -> list[Row]:
 
 
 def with_accuracy(rows: list[Row]) -> list[Row]:
-    return [row | {"accuracy": int(str(row["attempt"])[-1]) / 4} for row in rows]
+    return [row | {"accuracy": int(str(row["rollout"])[-1]) / 4} for row in rows]
 
 
-def test_the_tables_declare_every_recipe() -> None:
+def test_the_tables_declare_every_method() -> None:
     assert set(SHIFT) == set(SCALE) == set(methods.names())
 
 
-@pytest.mark.parametrize("recipe", of_kind(SHIFT, "outcome"))
+@pytest.mark.parametrize("method", of_kind(SHIFT, "outcome"))
 @given(rows=plain_rows, shift=SHIFTS)
-def test_adding_a_constant_to_every_outcome_changes_nothing(recipe: str, rows: list[Row], shift: float) -> None:
-    hyper = SETTINGS.get(recipe, {})
-    after = values(with_last_rewards(rows, shift), recipe, **hyper)
-    np.testing.assert_allclose(after, values(rows, recipe, **hyper), rtol=1e-9, atol=1e-9)
+def test_adding_a_constant_to_every_outcome_changes_nothing(method: str, rows: list[Row], shift: float) -> None:
+    hyper = SETTINGS.get(method, {})
+    after = values(with_last_rewards(rows, shift), method, **hyper)
+    np.testing.assert_allclose(after, values(rows, method, **hyper), rtol=1e-9, atol=1e-9)
 
 
 @given(rows=plain_rows, shift=SHIFTS)
@@ -217,11 +217,11 @@ def test_shrunk_values_move_with_every_outcome_where_all_that_followed_counts(ro
     np.testing.assert_allclose(after, values(rows, "shrunk_hgae", **hyper), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("recipe", of_kind(SHIFT, "reward"))
+@pytest.mark.parametrize("method", of_kind(SHIFT, "reward"))
 @given(rows=plain_rows, shift=SHIFTS)
-def test_adding_a_constant_to_every_reward_changes_nothing(recipe: str, rows: list[Row], shift: float) -> None:
-    after = values(map_columns(rows, reward=lambda reward: reward + shift), recipe)
-    np.testing.assert_allclose(after, values(rows, recipe), rtol=1e-9, atol=1e-9)
+def test_adding_a_constant_to_every_reward_changes_nothing(method: str, rows: list[Row], shift: float) -> None:
+    after = values(map_columns(rows, reward=lambda reward: reward + shift), method)
+    np.testing.assert_allclose(after, values(rows, method), rtol=1e-9, atol=1e-9)
 
 
 @given(rows=plain_rows, shift=SHIFTS)
@@ -244,24 +244,24 @@ def test_dgpo_ignores_a_shift_where_accuracy_is_recorded(rows: list[Row], shift:
 
 def test_a_grae_reads_the_level_of_a_return() -> None:
     """Returns 0, 1/4 against 1/2, 3/4: the same z-scores, other success rates, hence other credit."""
-    low: list[Row] = [{"task": "q", "attempt": a, "index": 0, "state": "s", "reward": a / 4} for a in (0, 1)]
+    low: list[Row] = [{"task": "q", "rollout": a, "step": 0, "state": "s", "reward": a / 4} for a in (0, 1)]
     high = map_columns(low, reward=lambda reward: reward + 0.5)
     # p = w = 1/8: z/2 (w / sqrt(p) + (1 - w) / sqrt(1 - p)) with z = 0.707103, positive side times w.
     np.testing.assert_allclose(values(low, "a_grae"), [-0.455717, 0.056965], atol=1e-5)
     np.testing.assert_allclose(values(high, "a_grae"), [-0.496011, 0.310007], atol=1e-5)
 
 
-@pytest.mark.parametrize(("recipe", "hyper"), LINEAR_SETTINGS, ids=str)
+@pytest.mark.parametrize(("method", "hyper"), LINEAR_SETTINGS, ids=str)
 @given(rows=plain_rows, factor=FACTORS)
 def test_credit_in_units_of_the_reward_scales_with_it_bit_for_bit(
-    recipe: str, hyper: dict[str, object], rows: list[Row], factor: float
+    method: str, hyper: dict[str, object], rows: list[Row], factor: float
 ) -> None:
-    after = values(scale_rewards(rows, factor), recipe, **hyper)
-    assert np.array_equal(after, factor * values(rows, recipe, **hyper))
+    after = values(scale_rewards(rows, factor), method, **hyper)
+    assert np.array_equal(after, factor * values(rows, method, **hyper))
 
 
 @pytest.mark.parametrize(
-    ("recipe", "hyper", "unit"),
+    ("method", "hyper", "unit"),
     [
         ("asymre", {}, "shift"),
         ("red_weight", {}, "temperature"),
@@ -270,11 +270,11 @@ def test_credit_in_units_of_the_reward_scales_with_it_bit_for_bit(
 )
 @given(rows=plain_rows, factor=FACTORS)
 def test_a_constant_in_units_of_the_reward_scales_with_it(
-    recipe: str, hyper: dict[str, object], unit: str, rows: list[Row], factor: float
+    method: str, hyper: dict[str, object], unit: str, rows: list[Row], factor: float
 ) -> None:
-    scaled = factor * methods.summary(recipe).options[unit]
-    after = values(scale_rewards(rows, factor), recipe, **hyper | {unit: scaled})
-    np.testing.assert_allclose(after, factor * values(rows, recipe, **hyper), rtol=1e-12, atol=1e-12)
+    scaled = factor * methods.summary(method).options[unit]
+    after = values(scale_rewards(rows, factor), method, **hyper | {unit: scaled})
+    np.testing.assert_allclose(after, factor * values(rows, method, **hyper), rtol=1e-12, atol=1e-12)
 
 
 @given(rows=plain_rows, factor=FACTORS)
@@ -284,16 +284,16 @@ def test_mars_scales_with_the_reward_to_six_decimals(rows: list[Row], factor: fl
     np.testing.assert_allclose(after, factor * values(rows, "mars"), rtol=0, atol=factor * 1e-6)
 
 
-@pytest.mark.parametrize("recipe", of_kind(SCALE, "invariant up to eps"))
+@pytest.mark.parametrize("method", of_kind(SCALE, "invariant up to eps"))
 @given(rows=plain_rows, factor=FACTORS)
 def test_scaling_rewards_up_changes_a_scaled_credit_by_its_eps_at_most(
-    recipe: str, rows: list[Row], factor: float
+    method: str, rows: list[Row], factor: float
 ) -> None:
     """The deviation of distinct multiples of 1/8 is at least 0.02, the eps 1e-6; MC-GRPO's is 1e-3, ProRAG's 1e-4."""
-    hyper = SETTINGS.get(recipe, {})
-    before, after = values(rows, recipe, **hyper), values(scale_rewards(rows, factor), recipe, **hyper)
-    is_sum = recipe in {"gigpo", "hgpo", "salt"}
-    bound = {"mc_grpo": 1e-2, "prorag": 5e-3}.get(recipe, 1e-4)
+    hyper = SETTINGS.get(method, {})
+    before, after = values(rows, method, **hyper), values(scale_rewards(rows, factor), method, **hyper)
+    is_sum = method in {"gigpo", "hgpo", "salt"}
+    bound = {"mc_grpo": 1e-2, "prorag": 5e-3}.get(method, 1e-4)
     np.testing.assert_allclose(after, before, rtol=bound, atol=bound if is_sum else 1e-9)
     if not is_sum:
         # Terms of a sum may cancel, as may credit shared along an edge; one term alone only grows as eps loses weight.
@@ -301,12 +301,12 @@ def test_scaling_rewards_up_changes_a_scaled_credit_by_its_eps_at_most(
 
 
 # Not mc_grpo: the deviation it falls back to holds a fixed 1e-9.
-@pytest.mark.parametrize(("recipe", "eps"), [("grpo", 1e-6), ("step_grpo", 1e-6)])
+@pytest.mark.parametrize(("method", "eps"), [("grpo", 1e-6), ("step_grpo", 1e-6)])
 @given(rows=plain_rows, power=st.integers(-10, 10))
-def test_scaling_rewards_and_eps_together_changes_no_bit(recipe: str, eps: float, rows: list[Row], power: int) -> None:
+def test_scaling_rewards_and_eps_together_changes_no_bit(method: str, eps: float, rows: list[Row], power: int) -> None:
     factor = 2.0**power
-    after = values(scale_rewards(rows, factor), recipe, eps=factor * eps)
-    assert np.array_equal(after, values(rows, recipe, eps=eps))
+    after = values(scale_rewards(rows, factor), method, eps=factor * eps)
+    assert np.array_equal(after, values(rows, method, eps=eps))
 
 
 @given(rows=plain_rows, factor=FACTORS)

@@ -1,6 +1,6 @@
 """The relations between methods that their pages state, one test each: read the decorators as the list.
 
-Each names the recipe on whose page it stands (`docs/methods/NAME.md`) and words of it that must be found there. Those
+Each names the method on whose page it stands (`docs/methods/NAME.md`) and words of it that must be found there. Those
 of credit inside an answer are in test_stated_token_relations.py, those of credit by step in test_relations.py.
 """
 
@@ -25,8 +25,8 @@ from groupwise.methods.rec import Rec
 from groupwise.methods.reg_grpo import Regression
 from groupwise.methods.seeupo import LastTurnFirst
 from groupwise.methods.simpo import Simpo
-from tests.laws.attempts_as_tokens import Attempts, draw_attempts, learn_whole
 from tests.laws.calls import table_of, values
+from tests.laws.rollouts_as_tokens import Rollouts, draw_rollouts, learn_whole
 from tests.laws.stated import Statements, check_page, make_states, name_statements
 from tests.oracles.losses import Token
 from tests.oracles.token_batches import columns_of, random_update, run, totals_of
@@ -37,33 +37,33 @@ states = make_states(STATED)
 SEEDS = st.integers(0, 10**9)
 WIDTHS = st.floats(0, 1.5)
 drawn_updates = SEEDS.map(lambda seed: random_update(random.Random(seed)))
-drawn_attempts = SEEDS.map(draw_attempts)
+drawn_rollouts = SEEDS.map(draw_rollouts)
 
 
 # Pairs and groups
 
 
-@states("p3o", "`p3o(clip='none')`, on-policy, has the gradient of `rloo` on whole attempts, times (n - 1) / 2")
-@given(attempts=drawn_attempts)
-def test_p3o_over_all_pairs_without_a_clip_is_proportional_to_rloo(attempts: Attempts) -> None:
-    """Sum over pairs of (R_i - R_j) / 2 (g_i - g_j) = (n - 1) / 2 x sum over attempts of A_i g_i."""
+@states("p3o", "`p3o(clip='none')`, on-policy, has the gradient of `rloo` on whole rollouts, times (n - 1) / 2")
+@given(rollouts=drawn_rollouts)
+def test_p3o_over_all_pairs_without_a_clip_is_proportional_to_rloo(rollouts: Rollouts) -> None:
+    """Sum over pairs of (R_i - R_j) / 2 (g_i - g_j) = (n - 1) / 2 x sum over rollouts of A_i g_i."""
     paired = methods.p3o(clip="none")
     assert paired.pairing is not None
-    pairs = paired.pairing(attempts.table)
+    pairs = paired.pairing(rollouts.table)
     assert paired.advantage == methods.rloo().advantage
-    credit = paired.advantage(attempts.table).values
-    _, slopes = learn_whole(paired.loss, attempts.with_pairs(pairs))
-    factor = -(attempts.size - 1) / 2 / max(len(pairs), 1)
-    assert slopes == pytest.approx([factor * credit[token.trajectory] for token in attempts.tokens], abs=1e-12)
+    credit = paired.advantage(rollouts.table).values
+    _, slopes = learn_whole(paired.loss, rollouts.with_pairs(pairs))
+    factor = -(rollouts.size - 1) / 2 / max(len(pairs), 1)
+    assert slopes == pytest.approx([factor * credit[token.trajectory] for token in rollouts.tokens], abs=1e-12)
 
 
-@states("simpo", "Attempts of L tokens each: `simpo(margin=0, beta=b)` = the loss of `dpo(beta=b / L)` without")
-@given(attempts=drawn_attempts, beta=st.floats(0.1, 10))
+@states("simpo", "Rollouts of L tokens each: `simpo(margin=0, beta=b)` = the loss of `dpo(beta=b / L)` without")
+@given(rollouts=drawn_rollouts, beta=st.floats(0.1, 10))
 def test_simpo_without_a_margin_is_dpo_without_a_reference_where_all_are_equally_long(
-    attempts: Attempts, beta: float
+    rollouts: Rollouts, beta: float
 ) -> None:
-    paired = attempts.with_pairs(methods.simpo(pairs="all").pairing(attempts.table))  # type: ignore[misc]
-    length = len(attempts.tokens) / attempts.num
+    paired = rollouts.with_pairs(methods.simpo(pairs="all").pairing(rollouts.table))  # type: ignore[misc]
+    length = len(rollouts.tokens) / rollouts.num
     value, slopes = learn_whole(Simpo(beta=beta, margin=0.0), paired)
     total, others = learn_whole(Dpo(beta=beta / length, reference=False), paired)
     assert value == pytest.approx(total, rel=1e-12)
@@ -72,21 +72,21 @@ def test_simpo_without_a_margin_is_dpo_without_a_reference_where_all_are_equally
 
 @states("rpo", "`rpo(eta=0, beta=b)` = `dpo(beta=b)`")
 @states("step_apo", "`step_apo(alpha=0, beta=b)` = the loss of `dpo(beta=b)`")
-@given(attempts=drawn_attempts, beta=st.floats(0.1, 10))
-def test_preferences_without_their_addition_are_dpo_to_the_bit(attempts: Attempts, beta: float) -> None:
-    paired = attempts.with_pairs(methods.dpo().pairing(attempts.table))  # type: ignore[misc]
+@given(rollouts=drawn_rollouts, beta=st.floats(0.1, 10))
+def test_preferences_without_their_addition_are_dpo_to_the_bit(rollouts: Rollouts, beta: float) -> None:
+    paired = rollouts.with_pairs(methods.dpo().pairing(rollouts.table))  # type: ignore[misc]
     plain = learn_whole(methods.dpo(beta=beta).loss, paired)
     assert learn_whole(methods.rpo(beta=beta, eta=0.0).loss, paired) == plain
     assert learn_whole(methods.step_apo(beta=beta, alpha=0.0).loss, paired) == plain
 
 
-@states("w_dpo", "Where every two attempts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same")
-@given(attempts=drawn_attempts, seed=SEEDS)
-def test_w_dpo_over_distinct_outcomes_is_dpo_over_all_pairs_to_the_bit(attempts: Attempts, seed: int) -> None:
+@states("w_dpo", "Where every two rollouts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same")
+@given(rollouts=drawn_rollouts, seed=SEEDS)
+def test_w_dpo_over_distinct_outcomes_is_dpo_over_all_pairs_to_the_bit(rollouts: Rollouts, seed: int) -> None:
     rng = random.Random(seed)
-    distinct = dataclasses.replace(attempts, rewards=rng.sample(range(attempts.num), attempts.num))
+    distinct = dataclasses.replace(rollouts, rewards=rng.sample(range(rollouts.num), rollouts.num))
     method = methods.w_dpo()
-    table = distinct.table_with(accepted=[rng.choice([0.0, 1.0]) for _ in range(attempts.num)])
+    table = distinct.table_with(accepted=[rng.choice([0.0, 1.0]) for _ in range(rollouts.num)])
     assert method.pairing is not None
     judged = learn_whole(method.loss, distinct.with_pairs(method.pairing(table)))
     plain = learn_whole(methods.dpo().loss, distinct.with_pairs(AllPairs(counts="pair")(table)))
@@ -94,19 +94,19 @@ def test_w_dpo_over_distinct_outcomes_is_dpo_over_all_pairs_to_the_bit(attempts:
 
 
 @states("disco", "For large tau, `disco` = `disco(negatives='mean')`")
-@given(attempts=drawn_attempts)
-def test_disco_for_large_tau_counts_all_failures_the_same(attempts: Attempts) -> None:
-    value, slopes = learn_whole(Disco(tau=1e7), attempts)
-    total, others = learn_whole(Disco(negatives="mean"), attempts)
+@given(rollouts=drawn_rollouts)
+def test_disco_for_large_tau_counts_all_failures_the_same(rollouts: Rollouts) -> None:
+    value, slopes = learn_whole(Disco(tau=1e7), rollouts)
+    total, others = learn_whole(Disco(negatives="mean"), rollouts)
     assert value == pytest.approx(total, abs=1e-6)
     assert slopes == pytest.approx(others, abs=1e-6)
 
 
-@states("disco", "has the gradient of `dr_grpo`'s credit over p (1 - p), the mean over attempts, then tokens")
-@given(attempts=drawn_attempts)
-def test_disco_on_policy_is_dr_grpo_without_its_lean_to_middling_tasks(attempts: Attempts) -> None:
-    """0/1 rewards: 1 / (n p) = (1 - p) / (n p (1 - p)) for a solved attempt, -1 / (n (1 - p)) for a failed one."""
-    binary = attempts.with_binary_rewards()
+@states("disco", "has the gradient of `dr_grpo`'s credit over p (1 - p), the mean over rollouts, then tokens")
+@given(rollouts=drawn_rollouts)
+def test_disco_on_policy_is_dr_grpo_without_its_lean_to_middling_tasks(rollouts: Rollouts) -> None:
+    """0/1 rewards: 1 / (n p) = (1 - p) / (n p (1 - p)) for a solved rollout, -1 / (n (1 - p)) for a failed one."""
+    binary = rollouts.with_binary_rewards()
     credit = methods.dr_grpo().advantage(binary.table).values
     share = binary.table.tasks.mean(binary.table.episode_return)[binary.table.task]
     spread = np.where(share * (1 - share) > 0, share * (1 - share), 1.0)
@@ -116,21 +116,21 @@ def test_disco_on_policy_is_dr_grpo_without_its_lean_to_middling_tasks(attempts:
     assert slopes == pytest.approx([expected[token.trajectory] for token in binary.tokens], abs=1e-12)
 
 
-@states("reg_grpo", "At the first optimiser step of an update, `reg_grpo(kl=0)` has 2 / floor times the gradient of")
-@given(attempts=drawn_attempts, floor=st.floats(0.1, 2))
-def test_reg_grpo_begins_as_reinforce_on_the_credit_of_grpo(attempts: Attempts, floor: float) -> None:
+@states("reg_grpo", "At the first optimizer step of an update, `reg_grpo(kl=0)` has 2 / floor times the gradient of")
+@given(rollouts=drawn_rollouts, floor=st.floats(0.1, 2))
+def test_reg_grpo_begins_as_reinforce_on_the_credit_of_grpo(rollouts: Rollouts, floor: float) -> None:
     method = methods.reg_grpo(floor=floor, kl=0.0)
-    credit = methods.grpo().advantage(attempts.table).values
-    _, slopes = learn_whole(method.loss, attempts.with_credit(credit))
-    expected = -2 / floor * credit / attempts.num
-    assert slopes == pytest.approx([expected[token.trajectory] for token in attempts.tokens], abs=1e-9)
+    credit = methods.grpo().advantage(rollouts.table).values
+    _, slopes = learn_whole(method.loss, rollouts.with_credit(credit))
+    expected = -2 / floor * credit / rollouts.num
+    assert slopes == pytest.approx([expected[token.trajectory] for token in rollouts.tokens], abs=1e-9)
     assert isinstance(method.loss, Regression)
 
 
-@states("llds", "`llds(weight=0)` = `grpo`; so is the first optimiser step of an update under any weight")
-@given(attempts=drawn_attempts, weight=st.floats(0, 10))
-def test_llds_on_policy_is_grpo_to_the_bit(attempts: Attempts, weight: float) -> None:
-    fresh = attempts.with_credit(methods.grpo().advantage(attempts.table).values)
+@states("llds", "`llds(weight=0)` = `grpo`; so is the first optimizer step of an update under any weight")
+@given(rollouts=drawn_rollouts, weight=st.floats(0, 10))
+def test_llds_on_policy_is_grpo_to_the_bit(rollouts: Rollouts, weight: float) -> None:
+    fresh = rollouts.with_credit(methods.grpo().advantage(rollouts.table).values)
     assert learn_whole(methods.llds(weight=weight).loss, fresh) == learn_whole(methods.grpo().loss, fresh)
 
 
@@ -190,7 +190,7 @@ def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: fl
     method = methods.gardo(weight=weight, diversity=False, every=None, max_kl=np.inf)
     assert method.advantage == methods.dr_grpo().advantage
     assert method.channels is not None
-    table = StepTable.from_columns(task=[0, 0, 1], attempt=[0, 1, 0], index=[0, 0, 0], reward=[1.0, 0.0, 3.0])
+    table = StepTable.from_columns(task=[0, 0, 1], rollout=[0, 1, 0], step=[0, 0, 0], reward=[1.0, 0.0, 3.0])
     assert method.channels["kl_gate"](table).values.tolist() == [1.0, 1.0, 1.0]
     columns, totals = columns_of(tokens), totals_of(tokens)
     gated = dataclasses.replace(columns, channels={"kl_gate": torch.ones(len(tokens), dtype=torch.float64)})
@@ -199,7 +199,7 @@ def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: fl
 
 
 @states("after_vgpo", "`after_vgpo(k=0)` = the credit of `grpo`, to the bit")
-@states("after_vgpo", "Where all attempts at a task earn the same R, `after_vgpo` gives exactly k * R")
+@states("after_vgpo", "Where all rollouts at a task earn the same R, `after_vgpo` gives exactly k * R")
 @given(rows=step_rows(), k=st.floats(0, 2), level=st.floats(0, 100))
 def test_vgpo_adds_a_share_of_the_return(rows: list[Row], k: float, level: float) -> None:
     assert np.array_equal(values(rows, "after_vgpo", k=0.0), values(rows, "grpo"))
@@ -267,9 +267,9 @@ def test_on_policy_the_gates_are_the_policy_gradient(tokens: list[Token]) -> Non
         assert run(loss, columns, totals).by_logp == pytest.approx(run(plain, columns, totals).by_logp, abs=1e-12)
 
 
-@states("srpo", "Where no attempt is exact, or fewer than k are not, `srpo` = the credit of `grpo`")
+@states("srpo", "Where no rollout is exact, or fewer than k are not, `srpo` = the credit of `grpo`")
 @given(rows=step_rows(rewards=st.sampled_from([0.0, 0.125, 0.25]), max_steps=2))
-def test_srpo_without_an_exact_attempt_has_the_credit_of_grpo(rows: list[Row]) -> None:
+def test_srpo_without_an_exact_rollout_has_the_credit_of_grpo(rows: list[Row]) -> None:
     assert np.array_equal(values(rows, "srpo"), values(rows, "grpo"))
 
 
@@ -307,9 +307,9 @@ def test_regions_of_rec_become_one_another_at_their_bounds(
     assert without_far == of(region="two_side", low=low, high=high)
 
 
-@states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one attempt is right")
+@states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one rollout is right")
 @given(tokens=drawn_updates, rows=step_rows())
-def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
+def test_hdpo_without_weight_or_without_two_right_rollouts_is_grpo_on_accuracy(
     tokens: list[Token], rows: list[Row]
 ) -> None:
     columns, totals = columns_of(tokens), totals_of(tokens)
@@ -324,7 +324,7 @@ def test_hdpo_without_weight_or_without_two_right_attempts_is_grpo_on_accuracy(
 
 
 @states(
-    "seeupo", "On attempts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`"
+    "seeupo", "On rollouts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`"
 )
 @given(tokens=drawn_updates)
 def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(tokens: list[Token]) -> None:
@@ -340,20 +340,20 @@ def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(to
 @states("after_dsdr", "`after_dsdr(bonus=0, entropy=0)` = `grpo` without its KL, where returns are 0 and 1")
 @given(returns=st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=64))
 def test_dsdr_without_bonus_and_entropy_is_grpo_to_the_bit(returns: list[float]) -> None:
-    rows = [{"task": "q", "attempt": n, "index": 0, "state": "s", "reward": reward} for n, reward in enumerate(returns)]
+    rows = [{"task": "q", "rollout": n, "step": 0, "state": "s", "reward": reward} for n, reward in enumerate(returns)]
     plain = methods.after_dsdr(bonus=0.0, entropy=0.0)
     assert np.array_equal(values(rows, "after_dsdr"), values(rows, "grpo"))
     assert plain.loss == PolicyLoss(surrogate=Clip(), aggregate=SequenceMean())
     assert [part.weight for part in plain.shapers] == [0.0]  # type: ignore[attr-defined]
 
 
-@states("after_polychromic", "Where each of N attempts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
+@states("after_polychromic", "Where each of N rollouts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
 @given(
     returns=st.lists(st.integers(0, 4).map(lambda share: share / 4), min_size=2, max_size=14), size=st.integers(2, 5)
 )
-def test_sets_whose_attempts_all_differ_share_the_credit_of_dr_grpo(returns: list[float], size: int) -> None:
+def test_sets_whose_rollouts_all_differ_share_the_credit_of_dr_grpo(returns: list[float], size: int) -> None:
     rows = [
-        {"task": "q", "attempt": number, "index": 0, "state": "s", "action": f"way {number}", "reward": reward}
+        {"task": "q", "rollout": number, "step": 0, "state": "s", "action": f"way {number}", "reward": reward}
         for number, reward in enumerate(returns)
     ]
     num = len(returns)
@@ -375,6 +375,6 @@ def test_a_judge_who_calls_all_steps_good_or_bad_leaves_what_is_praised_or_blame
         assert np.array_equal(method.keep(table, credit), (sign * credit.values >= 0) & methods.grpo().keep(table))
 
 
-@pytest.mark.parametrize(("recipe", "words"), STATED, ids=name_statements(STATED))
-def test_the_page_states_what_is_tested(recipe: str, words: str) -> None:
-    check_page(recipe, words)
+@pytest.mark.parametrize(("method", "words"), STATED, ids=name_statements(STATED))
+def test_the_page_states_what_is_tested(method: str, words: str) -> None:
+    check_page(method, words)

@@ -27,8 +27,8 @@ from groupwise.methods.rank_grpo import RankCredit
 from groupwise.methods.spae import PotentialCredit
 from groupwise.methods.verl import LEVELS, RankBonus
 from groupwise.models.pack import pad_rows
+from tests.equivalence.method_losses import update
 from tests.equivalence.models import build
-from tests.equivalence.recipe_losses import update
 from tests.equivalence.rollouts import make_tangled_samples
 from tests.laws.stated import Statements, check_page, make_states, name_statements
 from tests.oracles import token_methods as oracle
@@ -61,7 +61,7 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
     answers = random_answers(rng)
     add_segments(rng, answers)
     for answer in answers:
-        answer.facts |= dict.fromkeys(LEVELS, 2.0)
+        answer.info |= dict.fromkeys(LEVELS, 2.0)
     return answers
 
 
@@ -78,7 +78,7 @@ def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(
     table, tokens = tables_of(draw_answers(seed))
     steps = methods.dr_grpo().advantage(table).by_step()
     made = WEIGHTS_OF_ONE[name](table, steps, tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
+    assert np.array_equal(made.values, steps.values[tokens.row])
     assert made.trains.all()
 
 
@@ -118,13 +118,13 @@ def test_gtpo_without_conflicts_and_entropy_has_the_credit_of_dr_grpo(seed: int)
     answers = draw_answers(seed)
     for number, answer in enumerate(answers):  # no token stands in two answers
         answer.ids = [1000 * number + place for place in range(len(answer.ids))]
-        answer.facts["initial_entropy"] = 99.0  # the run began unsure: none is left out for being so
+        answer.info["initial_entropy"] = 99.0  # the run began unsure: none is left out for being so
     table, tokens = tables_of(answers)
     method = methods.gtpo(boost=1.0, entropy_weight=0.0)
     steps = methods.dr_grpo().advantage(table).by_step()
     assert method.advantage == methods.dr_grpo().advantage
     assert method.token_credit is not None
-    assert np.array_equal(method.token_credit(table, steps, tokens).values, steps.values[tokens.step])
+    assert np.array_equal(method.token_credit(table, steps, tokens).values, steps.values[tokens.row])
 
 
 @states("spo_chain", "`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit")
@@ -132,14 +132,14 @@ def test_gtpo_without_conflicts_and_entropy_has_the_credit_of_dr_grpo(seed: int)
 def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> None:
     answers = draw_answers(seed)
     for answer in answers:
-        answer.facts |= {"segment_ends": [len(answer.ids)], "segment_values": []}
+        answer.info |= {"segment_ends": [len(answer.ids)], "segment_values": []}
     table, tokens = tables_of(answers)
     algorithm = methods.spo_chain(whiten=False)
     assert algorithm.advantage == methods.rloo().advantage
     assert algorithm.token_credit is not None
     steps = algorithm.advantage(table).by_step()
     made = algorithm.token_credit(table, steps, tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
+    assert np.array_equal(made.values, steps.values[tokens.row])
     assert np.array_equal(made.trains, np.exp(tokens.logp) < 0.9)
 
 
@@ -151,11 +151,11 @@ def test_rank_grpo_on_lists_of_one_item_is_grpo_to_the_bit(reward: Any, seed: in
     for answer in answers:
         places = {"item_tokens": [[0, len(answer.ids)]], "end_token": None, "list_length": 1}
         answer.reward = rng.choice([0.0, 1.0, 2.5, 0.1])
-        answer.facts = {**places, "item_relevance": [answer.reward]}
+        answer.info = {**places, "item_relevance": [answer.reward]}
     table, tokens = tables_of(answers)
     steps = methods.grpo(eps=1e-4).advantage(table).by_step()
     made = RankCredit(reward=reward)(table, methods.rank_grpo().advantage(table).by_step(), tokens)
-    assert np.array_equal(made.values, steps.values[tokens.step])
+    assert np.array_equal(made.values, steps.values[tokens.row])
 
 
 @states("rank_grpo", "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's")
@@ -169,9 +169,7 @@ def test_spans_of_one_token_and_one_span_an_answer_have_the_other_ratios_to_the_
     totals = totals_of(near)
     alone = columns_of([dataclasses.replace(token, span=number) for number, token in enumerate(near)])
     assert run(loss, alone, totals) == run(by_token, alone, totals)
-    whole = columns_of(
-        [dataclasses.replace(token, span=3, sample=10 * token.trajectory + token.step) for token in near]
-    )
+    whole = columns_of([dataclasses.replace(token, span=3, sample=10 * token.trajectory + token.row) for token in near])
     assert run(loss, whole, totals) == run(by_answer, whole, totals)
 
 
@@ -194,16 +192,16 @@ def test_the_choice_of_d3s_is_that_of_trying_all(size: int) -> None:
 def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: float | None, seed: int) -> None:
     answers = draw_answers(seed)
     for answer in answers:
-        known = {name: fact for name, fact in answer.facts.items() if name not in LEVELS}
-        answer.facts = known if level is None else known | dict.fromkeys(LEVELS, level)
+        known = {name: info_key for name, info_key in answer.info.items() if name not in LEVELS}
+        answer.info = known if level is None else known | dict.fromkeys(LEVELS, level)
     table, tokens = tables_of(answers)
     algorithm = methods.verl(weight=0.0 if level == 2.0 else 1.0)
     assert algorithm.advantage == methods.grpo().advantage
     assert isinstance(algorithm.token_credit, RankBonus)
     steps = algorithm.advantage(table).by_step()
-    assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.step])
+    assert np.array_equal(algorithm.token_credit(table, steps, tokens).values, steps.values[tokens.row])
 
 
-@pytest.mark.parametrize(("recipe", "words"), STATED, ids=name_statements(STATED))
-def test_the_page_states_what_is_tested(recipe: str, words: str) -> None:
-    check_page(recipe, words)
+@pytest.mark.parametrize(("method", "words"), STATED, ids=name_statements(STATED))
+def test_the_page_states_what_is_tested(method: str, words: str) -> None:
+    check_page(method, words)

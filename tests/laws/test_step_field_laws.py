@@ -1,6 +1,6 @@
 """Every field of the table lives through rows, files, journal and read-back, and gives tables one and the same column.
 
-The attempts are drawn from the table itself: a field that is added to it is under these laws at once.
+The rollouts are drawn from the table itself: a field that is added to it is under these laws at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from groupwise.report.derived_credit import make_step_table
 from groupwise.store import RolloutsFile, write_rollouts
 from groupwise.store.journal import Journal, Update
 from groupwise.store.rollout_rows import find_row_fault
-from tests.laws.recorded_steps import HELD, attempts
+from tests.laws.recorded_steps import HELD, rollouts
 
 VERSION = 9
 """Of the weights that learn."""
@@ -37,17 +37,17 @@ def rows_of(trajectories: Sequence[Trajectory]) -> list[dict[str, Any]]:
 
 def columns_of(table: StepTable) -> dict[str, Any]:
     """A table as plain values; states by their codes, since the keys of one may be tuples and of the other texts."""
-    own = {"task": table.task, "attempt": table.attempt, "index": table.index, "state": table.state}
+    own = {"task": table.task, "rollout": table.rollout, "step": table.step, "state": table.state}
     return {name: column.tolist() for name, column in {**own, "reward": table.reward, **table.extra}.items()}
 
 
 def test_the_table_holds_every_field_of_a_step() -> None:
-    made_elsewhere = {"shaped", "versions"}  # a part of the reward; which weights sampled what, told by the attempt
+    made_elsewhere = {"shaped", "versions"}  # a part of the reward; which weights sampled what, told by the rollout
     assert {field.name for field in fields(Step)} == HELD.keys() | made_elsewhere
     assert len({field.name for field in STEP_FIELDS}) == len(STEP_FIELDS)
 
 
-@given(attempts())
+@given(rollouts())
 def test_a_row_is_proper_and_gives_its_step_back(trajectories: list[Trajectory]) -> None:
     for one in trajectories:
         for row, step in zip(rows_of([one]), one.steps, strict=True):
@@ -55,7 +55,7 @@ def test_a_row_is_proper_and_gives_its_step_back(trajectories: list[Trajectory])
             assert read_step(row, ()) == replace(step, shaped=0.0, versions=())
 
 
-@given(attempts())
+@given(rollouts())
 def test_a_row_holds_a_field_where_the_step_says_it(trajectories: list[Trajectory]) -> None:
     for one in trajectories:
         for row, step in zip(rows_of([one]), one.steps, strict=True):
@@ -67,8 +67,8 @@ def test_a_row_holds_a_field_where_the_step_says_it(trajectories: list[Trajector
 
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.parquet"])
-@given(trajectories=attempts())
-def test_a_file_gives_back_its_rows_and_the_columns_of_its_attempts(name: str, trajectories: list[Trajectory]) -> None:
+@given(trajectories=rollouts())
+def test_a_file_gives_back_its_rows_and_the_columns_of_its_rollouts(name: str, trajectories: list[Trajectory]) -> None:
     expected = rows_of(trajectories)
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
@@ -89,23 +89,23 @@ def without_nulls(row: Any) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-@given(attempts())
+@given(rollouts())
 def test_the_journal_gives_back_its_rows_and_its_steps(trajectories: list[Trajectory]) -> None:
     with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
         credit = [[0.0] * len(one.steps) for one in trajectories]
         journal.write(Update(number=VERSION, version=VERSION, metrics={}, trajectories=trajectories, credit=credit))
-        written = {(one["task"], one["attempt"]): one["steps"] for one in journal.trajectories(VERSION)}
+        written = {(one["task"], one["rollout"]): one["steps"] for one in journal.trajectories(VERSION)}
         back = [
-            journal.past_attempts.read(journal.past_attempts.find(one.task.id, number=VERSION, attempt=one.attempt))
+            journal.past_rollouts.read(journal.past_rollouts.find(one.task.id, number=VERSION, rollout=one.rollout))
             for one in trajectories
         ]
     for one, read_back in zip(trajectories, back, strict=True):
-        assert written[one.task.id, one.attempt] == rows_of([one])
+        assert written[one.task.id, one.rollout] == rows_of([one])
         assert read_back.steps == tuple(replace(step, shaped=0.0) for step in one.steps)
         assert read_back.versions == one.versions
 
 
-@given(attempts())
+@given(rollouts())
 def test_credit_done_again_reads_the_columns_that_it_read_before(trajectories: list[Trajectory]) -> None:
     before = columns_of(StepTable.from_trajectories(trajectories, version=VERSION))
     assert columns_of(make_step_table(rows_of(trajectories), version=VERSION)) == before
@@ -113,13 +113,13 @@ def test_credit_done_again_reads_the_columns_that_it_read_before(trajectories: l
 
 def test_credit_done_again_reads_the_state_that_a_step_led_to() -> None:
     rows = [
-        {"task": "t", "attempt": 0, "index": i, "reward": 0.0, "next_state": ["b", i] if i else None} for i in (0, 1)
+        {"task": "t", "rollout": 0, "step": i, "reward": 0.0, "next_state": ["b", i] if i else None} for i in (0, 1)
     ]
     assert make_step_table(rows).column("next_state").tolist() == [None, '["b",1]']
 
 
-def test_a_guided_prompt_comes_back_with_the_one_that_has_no_guidance() -> None:
-    step = Step(index=0, prompt_ids=(1, 2, 3), unguided_prompt_ids=(3,))
-    (row,) = rows_of([Trajectory(id="t/0", task=Task(id="t"), attempt=0, steps=(step,))])
-    assert row["unguided_prompt_ids"] == [3]
-    assert read_step(row, ()).unguided_prompt_ids == (3,)
+def test_a_hinted_prompt_comes_back_with_the_one_that_has_no_hint() -> None:
+    step = Step(index=0, prompt_ids=(1, 2, 3), unhinted_prompt_ids=(3,))
+    (row,) = rows_of([Trajectory(id="t/0", task=Task(id="t"), rollout=0, steps=(step,))])
+    assert row["unhinted_prompt_ids"] == [3]
+    assert read_step(row, ()).unhinted_prompt_ids == (3,)

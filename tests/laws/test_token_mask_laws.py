@@ -20,7 +20,7 @@ from groupwise.models import TinyModel
 from groupwise.models.forward import compute_token_logps
 from groupwise.models.pack import Pack, PaddedRows, pack, pad_rows, pad_within_budget
 from groupwise.parts.slots import Loss
-from tests.unit.learner.learners import attempts, gradient, learner
+from tests.unit.learner.learners import gradient, learner, rollouts
 from tests.unit.models.samples import samples, unpack
 
 MAX_TOKENS = 4
@@ -145,7 +145,7 @@ def test_unpacking_gives_back_what_trains(listed: list[Sample], budget: int, sha
 
 
 def test_a_mask_that_lets_everything_train_changes_no_bit() -> None:
-    plain = attempts()
+    plain = rollouts()
     masked = [
         dataclasses.replace(
             one, trained=(True,) * len(one.response_ids), advantage=(one.advantage,) * len(one.response_ids)
@@ -167,7 +167,7 @@ def test_credit_of_masked_tokens_alone_moves_nothing() -> None:
             trained=(False,) + (True,) * (len(one.response_ids) - 1),
             advantage=(3.0,) + (0.0,) * (len(one.response_ids) - 1),
         )
-        for one in attempts()
+        for one in rollouts()
         if len(one.response_ids) > 1
     ]
     _, moves = gradient(learner(), listed)

@@ -75,7 +75,7 @@ def give_levels(rng: random.Random, answers: Sequence[Answer]) -> None:
     """Moving averages of ranks, as a run remembers them."""
     levels = [rng.uniform(0, 5), rng.choice([0.0, rng.gauss(0, 1)]), rng.choice([0.0, rng.gauss(0, 0.1)])]
     for answer in answers:
-        answer.facts |= dict(zip(LEVELS, levels, strict=True))
+        answer.info |= dict(zip(LEVELS, levels, strict=True))
 
 
 def credit(part: TokenCreditPart, answers: Sequence[Answer]) -> tuple[list[list[float]], list[list[bool]]]:
@@ -99,10 +99,10 @@ def test_the_order_of_rows_changes_nothing(name: str, seed: int) -> None:
     ]
     shuffled = type(table).from_columns(
         task=[answers[n].group for n in order],
-        attempt=order,
-        index=[0] * len(order),
+        rollout=order,
+        step=[0] * len(order),
         reward=[answers[n].reward for n in order],
-        **{fact: [answers[n].facts[fact] for n in order] for fact in answers[0].facts},
+        **{info_key: [answers[n].info[info_key] for n in order] for info_key in answers[0].info},
     )
     made = PARTS[name](shuffled, DR_GRPO(shuffled).by_step(), type(tokens).from_rows(shuffled, rows))
     assert np.array_equal(made.values, expected.values)
@@ -115,7 +115,7 @@ def test_other_tasks_change_nothing(name: str, seed: int) -> None:
     """GTPO's initial entropy is remembered; without a memory it is that of the whole table."""
     answers = draw_answers(random.Random(seed))
     for answer in answers:
-        answer.facts["initial_entropy"] = 0.3
+        answer.info["initial_entropy"] = 0.3
     give_levels(random.Random(seed), answers)
     values, _ = credit(PARTS[name], answers)
     alone, _ = credit(PARTS[name], [answer for answer in answers if answer.group == 0])
@@ -124,10 +124,10 @@ def test_other_tasks_change_nothing(name: str, seed: int) -> None:
 
 @given(seed=SEEDS)
 def test_gtpo_leaves_even_groups_their_entropy_alone(seed: int) -> None:
-    """All equal: no conflict tokens, and A = 0 leaves -gamma H, which the recipe's filter drops."""
+    """All equal: no conflict tokens, and A = 0 leaves -gamma H, which the method's filter drops."""
     answers = draw_answers(random.Random(seed))
     for answer in answers:
-        answer.reward, answer.facts["initial_entropy"] = 1.0, 9.0
+        answer.reward, answer.info["initial_entropy"] = 1.0, 9.0
     values, _ = credit(ConflictTokens(), answers)
     for answer, row in zip(answers, values, strict=True):
         assert row == pytest.approx([-0.1 * np.mean(answer.entropy)] * len(answer.ids), abs=1e-12)
@@ -149,7 +149,7 @@ def test_d3s_takes_no_sample_that_a_filter_drops(seed: int) -> None:
     table, tokens = tables_of(answers)
     filtered = table.with_filters((lambda seen: seen.task != 0,))
     made = PARTS["dual_down_sampling"](filtered, DR_GRPO(table).by_step(), tokens)
-    assert not made.trains[table.task[tokens.step] == 0].any()
+    assert not made.trains[table.task[tokens.row] == 0].any()
 
 
 @given(seed=SEEDS)
@@ -158,7 +158,7 @@ def test_what_segments_changed_adds_up_to_the_credit_of_the_step(seed: int) -> N
     values, _ = credit(SegmentCredit(max_probability=None), answers)
     table, _ = tables_of(answers)
     for answer, row, own in zip(answers, values, DR_GRPO(table).values.tolist(), strict=True):
-        firsts = [0, *answer.facts["segment_ends"][:-1]]
+        firsts = [0, *answer.info["segment_ends"][:-1]]
         assert sum(row[place] for place in firsts) == pytest.approx(own, abs=1e-12)
 
 
@@ -190,10 +190,10 @@ def test_a_rank_bonus_only_adds_and_never_turns_credit_around(
 def test_before_there_is_a_moving_average_there_is_no_bonus(level: float | None, seed: int) -> None:
     answers = draw_answers(random.Random(seed))
     for answer in answers if level is not None else ():
-        answer.facts |= dict.fromkeys(LEVELS, level)
+        answer.info |= dict.fromkeys(LEVELS, level)
     table, tokens = tables_of(answers)
     steps = DR_GRPO(table).by_step()
-    assert np.array_equal(RankBonus()(table, steps, tokens).values, steps.values[tokens.step])
+    assert np.array_equal(RankBonus()(table, steps, tokens).values, steps.values[tokens.row])
 
 
 @given(seed=SEEDS)
@@ -202,7 +202,7 @@ def test_gae_of_1_is_what_is_still_earned_less_the_value(seed: int) -> None:
     values, _ = credit(TokenGae(gamma=1.0, lam=1.0), answers)
     table, _ = tables_of(answers)
     for answer, row, own in zip(answers, values, DR_GRPO(table).values.tolist(), strict=True):
-        starts, ends = [answer.reward - own, *answer.facts["segment_values"]], answer.facts["segment_ends"]
+        starts, ends = [answer.reward - own, *answer.info["segment_values"]], answer.info["segment_ends"]
         expected = [answer.reward - starts[sum(place >= end for end in ends)] for place in range(len(row))]
         assert row == pytest.approx(expected, abs=1e-12)
 
@@ -211,7 +211,7 @@ def test_gae_of_1_is_what_is_still_earned_less_the_value(seed: int) -> None:
 def test_gae_without_values_is_the_return(seed: int) -> None:
     answers = draw_answers(random.Random(seed))
     for answer in answers:
-        answer.facts = {}
+        answer.info = {}
     table, tokens = tables_of(answers)
     raw = Relative(by=ByTask(), of=EpisodeReturn(), baseline=NoBaseline(), scale=NoScale(), alone="raw")
     steps = raw(table).by_step()
@@ -225,7 +225,7 @@ def test_whitened_returns_without_a_discount_are_reinforce_pp(seed: int) -> None
     table, tokens = tables_of(answers)
     steps = methods.reinforce_pp().advantage(table).by_step()
     made = WhitenedTokens(of=TokenReturn())(table, steps, tokens).values
-    np.testing.assert_allclose(made, steps.values[tokens.step], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(made, steps.values[tokens.row], rtol=1e-9, atol=1e-9)
 
 
 @given(seed=SEEDS)
@@ -256,10 +256,10 @@ def test_credit_that_was_divided_is_refused(part: Any) -> None:
 @pytest.mark.parametrize("value", [None, "high", math.nan])
 def test_a_rank_that_is_no_number_names_its_row(value: Any) -> None:
     answers = draw_answers(random.Random(5))
-    answers[1].facts["rank_velocity"] = value
+    answers[1].info["rank_velocity"] = value
     with pytest.raises(RecordError, match="column 'rank_velocity', row 1: "):
         credit(RankBonus(), answers)
-    del answers[0].facts["effective_rank"], answers[1].facts["effective_rank"]
+    del answers[0].info["effective_rank"], answers[1].info["effective_rank"]
     with pytest.raises(RecordError, match=r"'effective_rank', "):
         credit(RankBonus(), [answers[0]])
 
@@ -269,7 +269,7 @@ def test_a_constant_on_all_scores_changes_nothing(seed: int, shift: float, per: 
     answers, part = draw_answers(random.Random(seed)), JudgedCredit(squashes=False, per=per, eps=0.0)
     values, _ = credit(part, answers)
     for answer in answers:
-        answer.facts["judged_scores"] = [score + shift for score in answer.facts["judged_scores"]]
+        answer.info["judged_scores"] = [score + shift for score in answer.info["judged_scores"]]
     for row, moved in zip(values, credit(part, answers)[0], strict=True):
         assert moved == pytest.approx(row, abs=1e-6)
 
@@ -278,11 +278,11 @@ def test_a_constant_on_all_scores_changes_nothing(seed: int, shift: float, per: 
 def test_equal_scores_add_exactly_nothing(seed: int, score: float) -> None:
     answers = draw_answers(random.Random(seed))
     for answer in answers:
-        answer.facts["judged_scores"] = [score for _ in answer.facts["judged_scores"]]
+        answer.info["judged_scores"] = [score for _ in answer.info["judged_scores"]]
     table, tokens = tables_of(answers)
     steps = DR_GRPO(table).by_step()
     for part in (JudgedCredit(), JudgedCredit(per="segment", squashes=False)):
-        assert np.array_equal(part(table, steps, tokens).values, steps.values[tokens.step])
+        assert np.array_equal(part(table, steps, tokens).values, steps.values[tokens.row])
 
 
 @given(seed=SEEDS)
@@ -305,7 +305,7 @@ def test_scores_of_steps_that_a_filter_drops_count_for_nobody(seed: int) -> None
     filtered = table.with_filters((lambda seen: np.arange(len(seen)) != dropped,))
     others = [n for n in range(len(answers)) if n != dropped]
     before = by_answer(JudgedCredit()(filtered, steps, tokens), tokens, answers)
-    answers[dropped].facts["judged_scores"] = [99.0 for _ in answers[dropped].facts["judged_scores"]]
+    answers[dropped].info["judged_scores"] = [99.0 for _ in answers[dropped].info["judged_scores"]]
     changed, _ = tables_of(answers)
     changed = changed.with_filters((lambda seen: np.arange(len(seen)) != dropped,))
     after = by_answer(JudgedCredit()(changed, steps, tokens), tokens, answers)
@@ -323,13 +323,13 @@ def test_only_blame_is_weighed_and_some_of_it_stays(seed: int, beta: float, righ
     assert all(map(all, trains)), "a weight is no mask"
 
 
-def test_an_attempt_of_right_steps_keeps_the_blame_on_its_last() -> None:
-    """Two attempts of two steps, one segment each: all of the first were judged right, one of the second."""
+def test_an_rollout_of_right_steps_keeps_the_blame_on_its_last() -> None:
+    """Two rollouts of two steps, one segment each: all of the first were judged right, one of the second."""
     scores = [[1.0], [1.0], [1.0], [0.0], [1.0]]
     table = StepTable.from_columns(
         task=["t"] * 5,
-        attempt=[0, 0, 1, 1, 2],
-        index=[0, 1, 0, 1, 0],
+        rollout=[0, 0, 1, 1, 2],
+        step=[0, 1, 0, 1, 0],
         reward=[0.0, 0.0, 0.0, 0.0, 3.0],
         tokens=[1] * 5,
         judged_ends=[[1]] * 5,
@@ -354,22 +354,22 @@ def test_a_method_without_the_columns_it_reads_is_refused_by_name(name: str) -> 
     ends, numbers = READS[name]
     answers = draw_answers(random.Random(2))
     for answer in answers:
-        del answer.facts[ends]
+        del answer.info[ends]
     with pytest.raises(RecordError, match=f"the table has no column '{ends}', which this method reads"):
         credit(PARTS[name], answers)
     answers = draw_answers(random.Random(2))
-    answers[0].facts[ends] = [0, 99]
+    answers[0].info[ends] = [0, 99]
     with pytest.raises(RecordError, match=rf"{ends} is \[0, 99\], but segment ends must rise to the"):
         credit(PARTS[name], answers)
     answers = draw_answers(random.Random(2))
-    answers[0].facts[numbers] = [math.nan] * 99
+    answers[0].info[numbers] = [math.nan] * 99
     with pytest.raises(RecordError, match=r"its segments need \d+ finite numbers; add the scorer that writes it"):
         credit(PARTS[name], answers)
 
 
 def test_tempered_credit_asks_for_a_number_a_token() -> None:
     answers = draw_answers(random.Random(3))
-    answers[0].facts["logp_hot"] = [-0.5] * 99
+    answers[0].info["logp_hot"] = [-0.5] * 99
     with pytest.raises(RecordError, match="logp_hot does not have one number for each of its"):
         credit(TemperedCredit(), answers)
 
@@ -397,7 +397,7 @@ def test_segments_are_held_against_what_was_compared(seed: int) -> None:
     steps = Relative(by=ByTask(), of=HalfReturn(), baseline=Mean(), scale=NoScale())(table).by_step()
     made = SegmentCredit(max_probability=None)(table, steps, tokens)
     for number, (answer, row) in enumerate(zip(answers, by_answer(made, tokens, answers), strict=True)):
-        if answer.facts["segment_values"]:
+        if answer.info["segment_values"]:
             baseline = answer.reward / 2 - steps.values[number]
-            assert row[0] == pytest.approx(answer.facts["segment_values"][0] - baseline, abs=1e-12)
-            assert row[-1] == pytest.approx(answer.reward / 2 - answer.facts["segment_values"][-1], abs=1e-12)
+            assert row[0] == pytest.approx(answer.info["segment_values"][0] - baseline, abs=1e-12)
+            assert row[-1] == pytest.approx(answer.reward / 2 - answer.info["segment_values"][-1], abs=1e-12)

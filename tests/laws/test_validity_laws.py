@@ -23,27 +23,27 @@ SAID = ("well_formed", "accepted", "valid")
 
 
 @st.composite
-def attempts(draw: st.DrawFn) -> list[Trajectory]:
-    """A few attempts, whose steps say more or less."""
+def rollouts(draw: st.DrawFn) -> list[Trajectory]:
+    """A few rollouts, whose steps say more or less."""
     trajectories = []
-    for attempt in range(draw(st.integers(1, 3))):
+    for rollout in range(draw(st.integers(1, 3))):
         steps = tuple(Step(index=i, **draw(CONDUCT)) for i in range(draw(st.integers(1, 3))))
         trajectories.append(
-            Trajectory(id=f"t/{attempt}", task=Task(id="t"), attempt=attempt, steps=steps, versions=(0,))
+            Trajectory(id=f"t/{rollout}", task=Task(id="t"), rollout=rollout, steps=steps, versions=(0,))
         )
     return trajectories
 
 
 @st.composite
-def attempts_of_one_file(draw: st.DrawFn) -> list[Trajectory]:
-    """A few attempts whose steps all say as much as one another."""
+def rollouts_of_one_file(draw: st.DrawFn) -> list[Trajectory]:
+    """A few rollouts whose steps all say as much as one another."""
     words = [name for name, value in draw(CONDUCT).items() if value is not None]
     silent = dict.fromkeys(("well_formed", "accepted", "recorded_valid"))
 
     def speak(step: Step) -> Step:
         return replace(step, **(silent | {name: draw(st.booleans()) for name in words}))
 
-    return [replace(one, steps=tuple(map(speak, one.steps))) for one in draw(attempts())]
+    return [replace(one, steps=tuple(map(speak, one.steps))) for one in draw(rollouts())]
 
 
 def conduct_of(table: StepTable) -> dict[str, list[bool]]:
@@ -59,7 +59,7 @@ def test_valid_is_well_formed_and_accepted_where_both_are_there(conduct: dict[st
         assert step.valid is (step.well_formed and step.accepted)
 
 
-@given(attempts())
+@given(rollouts())
 def test_a_table_holds_what_every_step_says_and_nothing_invented(trajectories: list[Trajectory]) -> None:
     steps = [step for one in trajectories for step in one.steps]
     expected = {name: [getattr(step, name) for step in steps] for name in SAID}
@@ -68,23 +68,23 @@ def test_a_table_holds_what_every_step_says_and_nothing_invented(trajectories: l
     }
 
 
-@given(attempts())
+@given(rollouts())
 def test_credit_done_again_from_rows_reads_what_the_trajectories_said(trajectories: list[Trajectory]) -> None:
     rows = [json.loads(json.dumps(row)) for one in trajectories for row in make_rows(one)]
     assert conduct_of(make_step_table(rows)) == conduct_of(StepTable.from_trajectories(trajectories))
 
 
-@given(attempts())
+@given(rollouts())
 def test_the_journal_gives_back_what_was_said(trajectories: list[Trajectory]) -> None:
     with TemporaryDirectory() as folder, Journal(Path(folder) / "journal.sqlite") as journal:
         credit = [[0.0] * len(one.steps) for one in trajectories]
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=credit))
-        read_back = [journal.past_attempts.read(past) for past in journal.past_attempts.recent("t", max_attempts=9)]
+        read_back = [journal.past_rollouts.read(past) for past in journal.past_rollouts.recent("t", max_rollouts=9)]
     assert [one.steps for one in read_back] == [one.steps for one in trajectories]
 
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.parquet"])
-@given(trajectories=attempts_of_one_file())
+@given(trajectories=rollouts_of_one_file())
 def test_a_file_gives_back_what_was_said(name: str, trajectories: list[Trajectory]) -> None:
     with TemporaryDirectory() as folder:
         write_rollouts(Path(folder) / name, trajectories)
@@ -95,7 +95,7 @@ def test_a_file_gives_back_what_was_said(name: str, trajectories: list[Trajector
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=6))
 def test_what_follows_may_be_given_too_but_not_otherwise(pairs: list[tuple[bool, bool]]) -> None:
     well_formed, accepted = np.array(pairs).T
-    identity = {"task": ["t"] * len(pairs), "attempt": [0] * len(pairs), "index": list(range(len(pairs)))}
+    identity = {"task": ["t"] * len(pairs), "rollout": [0] * len(pairs), "step": list(range(len(pairs)))}
     columns = {**identity, "reward": [0.0] * len(pairs), "well_formed": well_formed, "accepted": accepted}
     both = well_formed & accepted
     assert conduct_of(StepTable.from_columns(**columns, valid=both)) == conduct_of(StepTable.from_columns(**columns))

@@ -12,7 +12,7 @@ from tests.oracles.rows import (
     Step,
     Who,
     all_equal,
-    by_attempt,
+    by_rollout,
     deviation,
     episode_returns,
     mean,
@@ -36,7 +36,7 @@ def reinforce_pp(rows: list[Row], *, gamma: float = 1.0, eps: float = 1e-8) -> R
 
 
 def reinforce_pp_baseline(rows: list[Row], *, eps: float = 1e-8) -> Result:
-    """The return minus the mean of the task's attempts, whitened over all tokens that train (numbers, REINFORCE++).
+    """The return minus the mean of the task's rollouts, whitened over all tokens that train (numbers, REINFORCE++).
 
     Example: returns 1, 0 and 1, 1 in two tasks, tokens 2, 4, 1, 3: centred 0.5, -0.5, 0, 0; token mean -0.1, variance
     1.4 / 9, so the first gets 0.6 / 0.39441 = 1.5213 and the two equal ones 0.1 / 0.39441 = 0.2535.
@@ -96,9 +96,9 @@ def dgpo(rows: list[Row], *, temperature: float = 2.0, reference: bool = False) 
 
 
 def _accuracies(steps: list[Step], returns: dict[Who, float]) -> dict[object, float]:
-    """Per task, the mean over attempts of the accuracy where the table has it, else of the return."""
+    """Per task, the mean over rollouts of the accuracy where the table has it, else of the return."""
     per_task: dict[object, list[float]] = {}
-    for who, path in by_attempt(steps).items():
+    for who, path in by_rollout(steps).items():
         has_accuracy = "accuracy" in path[0].row
         own = mean([number(step.row["accuracy"]) for step in path]) if has_accuracy else returns[who]
         per_task.setdefault(who[0], []).append(own)

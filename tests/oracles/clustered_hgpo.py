@@ -44,11 +44,11 @@ def hgpo_by_clusters(
 
 
 def _paths(rows: list[Row]) -> list[list[int]]:
-    """Positions of each attempt's rows, by ascending index."""
+    """Positions of each rollout's rows, by ascending index."""
     paths: dict[tuple[object, object], list[int]] = defaultdict(list)
     for position, row in enumerate(rows):
-        paths[row["task"], row["attempt"]].append(position)
-    return [sorted(path, key=lambda position: number(rows[position]["index"])) for path in paths.values()]
+        paths[row["task"], row["rollout"]].append(position)
+    return [sorted(path, key=lambda position: number(rows[position]["step"])) for path in paths.values()]
 
 
 def _returns(rows: list[Row], gamma: float, invalid_penalty: float) -> list[float]:
@@ -68,7 +68,7 @@ def _clusters(rows: list[Row], depth: int) -> dict[Key, list[int]]:
         expected: float | None = None
         for position in path:
             row = rows[position]
-            index, state = number(row["index"]), row.get("state")
+            index, state = number(row["step"]), row.get("state")
             if index != expected:
                 recent = []
             expected = index + 1

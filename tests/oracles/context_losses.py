@@ -14,7 +14,7 @@ Groups = Mapping[int, int]
 """Group of each trajectory."""
 
 
-def attempts_of(tokens: Sequence[Token]) -> dict[int, list[int]]:
+def rollouts_of(tokens: Sequence[Token]) -> dict[int, list[int]]:
     """Positions of the tokens that train, by trajectory."""
     own: dict[int, list[int]] = {}
     for place, token in enumerate(tokens):
@@ -25,7 +25,7 @@ def attempts_of(tokens: Sequence[Token]) -> dict[int, list[int]]:
 
 def regression(tokens: Sequence[Token], groups: Groups, logp: list[Tensor], *, floor: float, length: str) -> Tensor:
     """mean_i (A_i - P_i)^2; R = .2, -.1, .05, -.15 with A = +-.866024: .130693 by their deviation, .391986 by .5."""
-    own = attempts_of(tokens)
+    own = rollouts_of(tokens)
     total = torch.zeros((), dtype=torch.float64)
     for group in {groups[number] for number in own}:
         members = [places for number, places in own.items() if groups[number] == group]
@@ -48,7 +48,7 @@ def llds(tokens: Sequence[Token], logp: list[Tensor], *, weight: float, gate: st
     actions: dict[object, list[int]] = {}
     for place, token in enumerate(tokens):
         if token.trains:
-            key = token.trajectory if gate == "trajectory" else (token.trajectory, token.step)
+            key = token.trajectory if gate == "trajectory" else (token.trajectory, token.row)
             actions.setdefault(key, []).append(place)
     total, active, everything = torch.zeros((), dtype=torch.float64), 0, 0
     for places in actions.values():
@@ -75,7 +75,7 @@ def disco(
     stiffness: float,
 ) -> Tensor:
     """-mean J + (stiffness / 2) [KL - max_kl]_+^2, group by group."""
-    own = attempts_of(tokens)
+    own = rollouts_of(tokens)
     if not own:
         return torch.zeros((), dtype=torch.float64)
     changes = {i: logp[i] - tokens[i].old for places in own.values() for i in places}

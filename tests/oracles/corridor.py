@@ -43,7 +43,7 @@ def corridor(
     """The penalty's value at a token, and its slope by the entropy that is held against the past."""
     mates = [token]
     if over == "step":
-        mates = [other for other in tokens if (other.trajectory, other.step) == (token.trajectory, token.step)]
+        mates = [other for other in tokens if (other.trajectory, other.step) == (token.trajectory, token.row)]
     entropy = math.fsum(other.entropy for other in mates) / len(mates)
     settings = {"low": low, "high": high, "outside": outside, "form": form, "floor": floor}
     value = -token.entropy + smoothing * weight_of_phase * penalty(entropy, usual, **settings)  # type: ignore[arg-type]
@@ -54,10 +54,10 @@ def corridor(
 
 
 def usual_by_index(past: Sequence[Sequence[Sequence[tuple[int, Sequence[float]]]]], index: int) -> float:
-    """What was usual at a step; `past` has the updates, each its attempts, each its steps: index and entropies."""
+    """What was usual at a step; `past` has the updates, each its rollouts, each its steps: index and entropies."""
     means = []
     for update in past:
-        entropies = [entropy for attempt in update for at, own in attempt if at == index for entropy in own]
+        entropies = [entropy for rollout in update for at, own in rollout if at == index for entropy in own]
         if entropies:
             means.append(math.fsum(entropies) / len(entropies))
     return sum(means) / len(means) if means else 0.0

@@ -17,7 +17,7 @@ def after_dsdr(rows: list[Row], *, floor: float = 0.05) -> Result:
         above = deviation(own, numbers)
         return above / max(std(numbers, 1) + 1e-6, floor) if above else 0.0
 
-    return against_task(rows, against, average="attempt", alone="zero")
+    return against_task(rows, against, average="rollout", alone="zero")
 
 
 def measure_distinctness(points: Sequence[Sequence[float]], formulas: Sequence[Sequence[str]]) -> list[float]:

@@ -9,7 +9,7 @@ from tests.oracles.episode import dr_grpo
 from tests.oracles.rows import Result, Row
 
 Signals = Mapping[object, Sequence[float]]
-"""What each attempt earned: the reward that is trained on, then the auxiliary ones."""
+"""What each rollout earned: the reward that is trained on, then the auxiliary ones."""
 
 
 def win_rate(own: float, others: Sequence[float]) -> float:
@@ -17,23 +17,23 @@ def win_rate(own: float, others: Sequence[float]) -> float:
     return sum(own > other for other in others) / len(others) if others else 0.0
 
 
-def doubt(attempts: Signals) -> dict[object, float]:
+def doubt(rollouts: Signals) -> dict[object, float]:
     """Rewards 9, 7, 8, 3 and auxiliary 0.9, 0.2, 0.1, 0.5: 0, 0, 2/3, -2/3."""
     doubts = {}
-    for name, own in attempts.items():
+    for name, own in rollouts.items():
         rates = [
-            win_rate(value, [other[place] for key, other in attempts.items() if key != name])
+            win_rate(value, [other[place] for key, other in rollouts.items() if key != name])
             for place, value in enumerate(own)
         ]
         doubts[name] = round(rates[0] - sum(rates[1:]) / max(len(rates) - 1, 1), 9)
     return doubts
 
 
-def find_open(attempts: Signals, share: float) -> set[object]:
+def find_open(rollouts: Signals, share: float) -> set[object]:
     """Whom the gate is open for: those of doubt from the (1 - share) percentile of what is not negative."""
-    if all(len(own) == 1 for own in attempts.values()):
-        return set(attempts)
-    doubts = doubt(attempts)
+    if all(len(own) == 1 for own in rollouts.values()):
+        return set(rollouts)
+    doubts = doubt(rollouts)
     ranked = sorted(value for value in doubts.values() if value >= 0)
     if not ranked:
         return set()
@@ -61,7 +61,7 @@ def angle_distance(point: Sequence[float], other: Sequence[float]) -> float:
 
 
 def distances(points: Mapping[object, Sequence[float]]) -> dict[object, float]:
-    """How far each attempt at one task is from its nearest neighbour, over the mean of that."""
+    """How far each rollout at one task is from its nearest neighbour, over the mean of that."""
     if len(points) < 2:
         return dict.fromkeys(points, 1.0)
     near = {
@@ -82,11 +82,11 @@ def gardo(rows: Sequence[Row], *, diversity: bool = True) -> Result:
         point = row["embedding"]
         assert isinstance(point, list)
         length = math.sqrt(math.fsum(x * x for x in point))
-        total = tasks.setdefault(row["task"], {}).setdefault(row["attempt"], [0.0] * len(point))
+        total = tasks.setdefault(row["task"], {}).setdefault(row["rollout"], [0.0] * len(point))
         for place, x in enumerate(point):
             total[place] += x / length
     weights = {task: distances(points) for task, points in tasks.items()}
     return [
-        value * weights[row["task"]][row["attempt"]] if value >= 0 else value
+        value * weights[row["task"]][row["rollout"]] if value >= 0 else value
         for row, value in zip(rows, values, strict=True)
     ], compared

@@ -1,28 +1,28 @@
-"""Oracle of SALT: steps that several attempts take alike share the mean of those attempts' credit."""
+"""Oracle of SALT: steps that several rollouts take alike share the mean of those rollouts' credit."""
 
 from __future__ import annotations
 
 from tests.oracles.episode import grpo, rloo
-from tests.oracles.rows import Result, Row, Step, by_attempt, mean, spread, steps_of
+from tests.oracles.rows import Result, Row, Step, by_rollout, mean, spread, steps_of
 
 START, END = ("start",), ("end",)
-"""Markers outside the attempt; tuples, so that no normalised text equals them."""
+"""Markers outside the rollout; tuples, so that no normalised text equals them."""
 
 Edge = tuple[object, ...]
 
 
 def salt(
-    rows: list[Row], *, history: int = 1, next_state: bool = True, count: str = "attempt", base: str = "grpo"
+    rows: list[Row], *, history: int = 1, next_state: bool = True, count: str = "rollout", base: str = "grpo"
 ) -> Result:
-    """A_{i,t} = A(e) where at least two attempts carry the edge e of the step, else A_i (numbers, SALT).
+    """A_{i,t} = A(e) where at least two rollouts carry the edge e of the step, else A_i (numbers, SALT).
 
-    Example: credits +-0.8660 of four attempts that all open with edge a: A(a) = 0; two good and one bad attempt go on
+    Example: credits +-0.8660 of four rollouts that all open with edge a: A(a) = 0; two good and one bad rollout go on
     with b: A(b) = (0.8660 + 0.8660 - 0.8660) / 3 = 0.2887.
     """
     values, compared = (grpo if base == "grpo" else rloo)(rows)
     steps = steps_of(rows)
     edges: dict[Step, Edge | None] = {}
-    for path in by_attempt(steps).values():
+    for path in by_rollout(steps).values():
         for position, step in enumerate(path):
             edges[step] = edge_of(path, position, history=history, next_state=next_state)
 
@@ -35,10 +35,10 @@ def salt(
         ]
         carriers: dict[object, list[float]] = {}
         for other in same:
-            carriers.setdefault(other.attempt, []).append(values[other.positions[0]])
+            carriers.setdefault(other.rollout, []).append(values[other.positions[0]])
         if len(carriers) < 2:
             return values[own], compared[own]
-        if count == "attempt":
+        if count == "rollout":
             return mean([mean(credits) for credits in carriers.values()]), compared[own]
         return mean([credit for credits in carriers.values() for credit in credits]), compared[own]
 
@@ -48,7 +48,7 @@ def salt(
 def edge_of(path: list[Step], position: int, *, history: int, next_state: bool) -> Edge | None:
     """(norm(s_{t-h}), ..., norm(s_t), norm(a_t), norm(s_{t+1})), or None where part of it is not known.
 
-    Example with h = 1: the first step of an attempt u, v that does "Go  left" is (START, "u", "go left", "v").
+    Example with h = 1: the first step of a rollout u, v that does "Go  left" is (START, "u", "go left", "v").
     """
     step = path[position]
     key: list[object] = []

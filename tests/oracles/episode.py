@@ -1,4 +1,4 @@
-"""Oracles of the methods that compare whole attempts of one task: one number each, then all their steps share it."""
+"""Oracles of the methods that compare whole rollouts of one task: one number each, then all their steps share it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.oracles.rows import (
 )
 
 
-def grpo(rows: list[Row], *, ddof: int = 1, eps: float = 1e-6, average: str = "attempt", alone: str = "zero") -> Result:
-    """A_i = (r_i - mu) / (s + eps) over the attempts of the task (numbers, GRPO).
+def grpo(rows: list[Row], *, ddof: int = 1, eps: float = 1e-6, average: str = "rollout", alone: str = "zero") -> Result:
+    """A_i = (r_i - mu) / (s + eps) over the rollouts of the task (numbers, GRPO).
 
     Example: returns 1, 0, 0, 1 have mu = 0.5 and s = sqrt(1/3) = 0.57735, so A = 0.5 / 0.577351 = +-0.8660.
     """
@@ -29,12 +29,12 @@ def grpo(rows: list[Row], *, ddof: int = 1, eps: float = 1e-6, average: str = "a
     )
 
 
-def dr_grpo(rows: list[Row], *, average: str = "attempt", alone: str = "zero") -> Result:
+def dr_grpo(rows: list[Row], *, average: str = "rollout", alone: str = "zero") -> Result:
     """A_i = r_i - mu (numbers, Dr. GRPO); example: returns 1, 0, 0, 1 give +-0.5."""
     return against_task(rows, deviation, average=average, alone=alone)
 
 
-def rloo(rows: list[Row], *, average: str = "attempt", alone: str = "zero") -> Result:
+def rloo(rows: list[Row], *, average: str = "rollout", alone: str = "zero") -> Result:
     """A_i = r_i - mean of the others (numbers, RLOO).
 
     Example: returns 1, 0, 0, 1: the others of the first have mean 1/3, so A = 2/3.
@@ -49,12 +49,12 @@ def rloo(rows: list[Row], *, average: str = "attempt", alone: str = "zero") -> R
 
 
 def flow_grpo(rows: list[Row], *, reference: bool = False) -> Result:
-    """A = (R_i - mean R) / std R over attempts; the release takes the statistics over rows (numbers, Flow-GRPO).
+    """A = (R_i - mean R) / std R over rollouts; the release takes the statistics over rows (numbers, Flow-GRPO).
 
-    Example: R = 1 with 2 steps and 0 with 4. Attempts: mean 0.5, std 0.7071, A = +-0.7071. Rows: mean 1/3, std sqrt(2
+    Example: R = 1 with 2 steps and 0 with 4. Rollouts: mean 0.5, std 0.7071, A = +-0.7071. Rows: mean 1/3, std sqrt(2
     (2/3)^2 / 5 + 4 (1/3)^2 / 5) = 0.5164, A = 0.6667 / 0.5164 = 1.2910 and -0.6455.
     """
-    return grpo(rows, average="step" if reference else "attempt")
+    return grpo(rows, average="step" if reference else "rollout")
 
 
 def mc_grpo(rows: list[Row], *, eps: float = 1e-3, reference: bool = False) -> Result:
@@ -73,7 +73,7 @@ def mc_grpo(rows: list[Row], *, eps: float = 1e-3, reference: bool = False) -> R
             return (own - middle) / (std(numbers, 1) + 1e-9)
         return (own - middle) / (mad + eps)
 
-    return against_task(rows, around_median, average="attempt", alone="zero")
+    return against_task(rows, around_median, average="rollout", alone="zero")
 
 
 def lower_median(values: Sequence[float]) -> float:
@@ -107,14 +107,14 @@ def ngrpo(
 def against_task(
     rows: list[Row], against: Callable[[float, Sequence[float]], float], *, average: str, alone: str
 ) -> Result:
-    """Compare each attempt's return with the task's numbers: one an attempt, or one a step."""
+    """Compare each rollout's return with the task's numbers: one a rollout, or one a step."""
     steps = steps_of(rows)
     returns = episode_returns(steps)
     tasks = by_task(steps)
 
     def credit(step: Step) -> tuple[float, bool]:
         own = returns[step.who]
-        if average == "attempt":
+        if average == "rollout":
             numbers = [value for (task, _), value in returns.items() if task == step.task]
         else:
             numbers = [returns[other.who] for other in tasks[step.task]]

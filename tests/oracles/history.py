@@ -12,7 +12,7 @@ from tests.oracles.rows import (
     steps_of,
     zscore,
 )
-from tests.oracles.state import episode_term, hold_two_attempts, penalise
+from tests.oracles.state import episode_term, hold_two_rollouts, penalise
 
 EPS = 1e-6
 
@@ -39,10 +39,10 @@ def hgpo(
     Example (numbers, Routes): A_0 = 0.7071 and A_1 = 1.0 give (1 x 0.7071 + 2 x 1.0) / 3 = 0.9024; the release gives
     (2 x 0.7071 + 3 x 1.0) / 5 = 0.8828.
 
-    With `peers` "other_rollouts" (ours), a level on which one attempt is alone compares nobody.
+    With `peers` "other_rollouts" (ours), a level on which one rollout is alone compares nobody.
     """
     steps = steps_of(rows)
-    place = {(step.task, step.attempt, step.index): step for step in steps}
+    place = {(step.task, step.rollout, step.index): step for step in steps}
     ahead = penalise(returns_to_go(steps, gamma), invalid_penalty, refused_penalty)
     terms = episode_term(steps, scale=scale, invalid_penalty=invalid_penalty, reference=reference)
     first_weight = 2 if episode or reference else 1
@@ -59,7 +59,7 @@ def hgpo(
             if context[step] is None:
                 continue
             members = [other for other in steps if other.task == step.task and context[other] == context[step]]
-            if not (len(members) > 1 if peers == "any" else hold_two_attempts(members)):
+            if not (len(members) > 1 if peers == "any" else hold_two_rollouts(members)):
                 continue
             is_compared = True
             numbers = [ahead[other] for other in members]
@@ -73,11 +73,11 @@ def hgpo(
 def states_back(step: Step, level: int, place: dict[tuple[object, object, int], Step]) -> tuple[object, ...] | None:
     """C_k(s_t) = (s_{t-k}, ..., s_t); None where one of these steps is not recorded or has no state.
 
-    Example: an attempt in states u, v, w has C_1 = (v, w) at its last step and no C_3.
+    Example: a rollout in states u, v, w has C_1 = (v, w) at its last step and no C_3.
     """
     states = []
     for index in range(step.index - level, step.index + 1):
-        past = place.get((step.task, step.attempt, index))
+        past = place.get((step.task, step.rollout, index))
         if past is None or past.state is None:
             return None
         states.append(past.state)

@@ -1,4 +1,4 @@
-"""Oracles of VGPO's estimator and of COPO: loops over attempts, and answers counted one by one."""
+"""Oracles of VGPO's estimator and of COPO: loops over rollouts, and answers counted one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def after_vgpo(rows: list[Row], *, k: float = 0.1) -> Result:
     """z + k Q; eight ones: 0.1 each; two ones among eight: 1.720182 and -0.540061."""
     values, compared = grpo(rows)
     earned = episode_returns(steps_of(rows))
-    return [value + k * earned[row["task"], row["attempt"]] for row, value in zip(rows, values, strict=True)], compared
+    return [value + k * earned[row["task"], row["rollout"]] for row, value in zip(rows, values, strict=True)], compared
 
 
 def answer_entropy(answers: Sequence[object]) -> float:
@@ -45,7 +45,7 @@ def copo(
 ) -> tuple[Result, list[float]]:
     """The credit within tasks and that between them, each times its weight.
 
-    Six attempts with the answers 12 four times, 7 and 5, the first four right: lam 0.322377, R 0.397669; beside a task
+    Six rollouts with the answers 12 four times, 7 and 5, the first four right: lam 0.322377, R 0.397669; beside a task
     that is all right and one that is all wrong: -0.135499, 1.060839, -0.925340.
     """
     local, compared = grpo(rows, eps=eps)
@@ -66,7 +66,7 @@ def copo(
     is_flat = max(brought.values()) - min(brought.values()) < 1e-9
     within, between = [], []
     for row, value in zip(rows, local, strict=True):
-        task, who = row["task"], (row["task"], row["attempt"])
+        task, who = row["task"], (row["task"], row["rollout"])
         w = blend(mode, entropy=entropy[task], local=value, earned=earned[who], gain=gain, midpoint=midpoint)
         within.append(w * value)
         between.append(0.0 if is_flat else (1 - w) * (brought[task] - mean) / (deviation + eps))

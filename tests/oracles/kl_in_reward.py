@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass
 class Sampled:
-    """An attempt of one answer: its group, what it earned, and log-probs of its tokens, now and of the reference."""
+    """A rollout of one answer: its group, what it earned, and log-probs of its tokens, now and of the reference."""
 
     group: int
     reward: float
@@ -17,42 +17,42 @@ class Sampled:
     ref: list[float]
 
 
-def pay(attempt: Sampled, beta: float) -> float:
+def pay(rollout: Sampled, beta: float) -> float:
     """r - beta * sum over tokens of (logp - ref)."""
-    total = attempt.reward
-    for now, before in zip(attempt.logp, attempt.ref, strict=True):
+    total = rollout.reward
+    for now, before in zip(rollout.logp, rollout.ref, strict=True):
         total -= beta * (now - before)
     return total
 
 
-def rloo(attempts: Sequence[Sampled], beta: float) -> list[float]:
-    """What an attempt is paid, less the mean of what the others of its group are."""
+def rloo(rollouts: Sequence[Sampled], beta: float) -> list[float]:
+    """What a rollout is paid, less the mean of what the others of its group are."""
     credit = []
-    for number, attempt in enumerate(attempts):
+    for number, rollout in enumerate(rollouts):
         others = [
-            pay(other, beta) for place, other in enumerate(attempts) if place != number and other.group == attempt.group
+            pay(other, beta) for place, other in enumerate(rollouts) if place != number and other.group == rollout.group
         ]
-        credit.append(pay(attempt, beta) - sum(others) / len(others) if others else 0.0)
+        credit.append(pay(rollout, beta) - sum(others) / len(others) if others else 0.0)
     return credit
 
 
-def p3o_gaps(attempts: Sequence[Sampled], beta: float) -> dict[tuple[int, int], float]:
+def p3o_gaps(rollouts: Sequence[Sampled], beta: float) -> dict[tuple[int, int], float]:
     """Of every two of a group that are paid differently, by how much more the first is paid."""
     gaps = {}
-    for a, first in enumerate(attempts):
-        for b, second in enumerate(attempts):
+    for a, first in enumerate(rollouts):
+        for b, second in enumerate(rollouts):
             gap = pay(first, beta) - pay(second, beta)
             if first.group == second.group and gap > 0:
                 gaps[a, b] = gap
     return gaps
 
 
-def reinforce_pp(attempts: Sequence[Sampled], beta: float, gamma: float, eps: float = 1e-8) -> list[list[float]]:
+def reinforce_pp(rollouts: Sequence[Sampled], beta: float, gamma: float, eps: float = 1e-8) -> list[list[float]]:
     """Token rewards [t = last] r - beta (logp_t - ref_t), their returns, whitened over all tokens of the batch."""
     returns = []
-    for attempt in attempts:
-        rewards = [-beta * (now - before) for now, before in zip(attempt.logp, attempt.ref, strict=True)]
-        rewards[-1] += attempt.reward
+    for rollout in rollouts:
+        rewards = [-beta * (now - before) for now, before in zip(rollout.logp, rollout.ref, strict=True)]
+        rewards[-1] += rollout.reward
         own = []
         for place in range(len(rewards)):
             own.append(sum(gamma ** (later - place) * rewards[later] for later in range(place, len(rewards))))

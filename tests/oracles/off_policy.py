@@ -22,13 +22,13 @@ def opmd(rows: list[Row], *, tau: float = 0.1, baseline: str = "mean", temperatu
     return (
         dr_grpo(rows)
         if baseline == "mean"
-        else against_task(rows, against_soft_maximum, average="attempt", alone="zero")
+        else against_task(rows, against_soft_maximum, average="rollout", alone="zero")
     )
 
 
 def asymre(rows: list[Row], *, shift: float = 0.1) -> Result:
     """A_i = r_i - (mu - shift); example: 1, 0, 0, 0 with 0.1: 0.85 and -0.15."""
-    return against_task(rows, lambda own, numbers: deviation(own, numbers) + shift, average="attempt", alone="zero")
+    return against_task(rows, lambda own, numbers: deviation(own, numbers) + shift, average="rollout", alone="zero")
 
 
 def red_weight(rows: list[Row], *, temperature: float = 1.0) -> Result:
@@ -38,4 +38,4 @@ def red_weight(rows: list[Row], *, temperature: float = 1.0) -> Result:
         above = deviation(own, numbers)
         return above * math.exp(max(-20.0, min(20.0, above / temperature)))
 
-    return against_task(rows, weigh, average="attempt", alone="zero")
+    return against_task(rows, weigh, average="rollout", alone="zero")

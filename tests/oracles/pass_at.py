@@ -1,4 +1,4 @@
-"""pass@k by counting: look at every choice of k attempts and see whether one of them succeeded."""
+"""pass@k by counting: look at every choice of k rollouts and see whether one of them succeeded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import combinations
 
 
 def pass_at(successes: Sequence[bool], k: int) -> Fraction:
-    """Share of the choices of k attempts that hold a success."""
+    """Share of the choices of k rollouts that hold a success."""
     choices = list(combinations(successes, k))
     return Fraction(sum(any(choice) for choice in choices), len(choices))
 

@@ -1,4 +1,4 @@
-"""Oracles of PAV: an attempt against the others, plus each step's own progress; and the best of several, set by set."""
+"""Oracles of PAV: a rollout against the others, plus each step's own progress; and the best of several, set by set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.oracles.rows import Result, Row, number
 
 
 def pav(rows: list[Row], *, alpha: float = 0.5) -> Result:
-    """A_t = R - mean of the other attempts' R + alpha * progress of the step (numbers, PAV).
+    """A_t = R - mean of the other rollouts' R + alpha * progress of the step (numbers, PAV).
 
     Example: returns 1 and 0, progress 0.3 at a step of the first: 1 + 0.5 x 0.3 = 1.15.
     """
@@ -19,7 +19,7 @@ def pav(rows: list[Row], *, alpha: float = 0.5) -> Result:
         return values, compared
     steps: dict[object, set[object]] = {}
     for row in rows:
-        steps.setdefault(row["task"], set()).add((row["attempt"], row["index"]))
+        steps.setdefault(row["task"], set()).add((row["rollout"], row["step"]))
     credit = [value + alpha * number(row["prover_progress"]) for value, row in zip(values, rows, strict=True)]
     return credit, [flag or len(steps[row["task"]]) > 1 for flag, row in zip(compared, rows, strict=True)]
 

@@ -33,12 +33,12 @@ def random_answers(rng: random.Random, *, groups: int = 3) -> list[Answer]:
 
 def tables_of(answers: Sequence[Answer]) -> tuple[StepTable, TokenTable]:
     """The step table and the token table of answers, one step each; rows lie as the answers do."""
-    names = dict.fromkeys(name for answer in answers for name in answer.facts)
-    columns = {name: [answer.facts.get(name) for answer in answers] for name in names}
+    names = dict.fromkeys(name for answer in answers for name in answer.info)
+    columns = {name: [answer.info.get(name) for answer in answers] for name in names}
     table = StepTable.from_columns(
         task=[answer.group for answer in answers],
-        attempt=list(range(len(answers))),
-        index=[0] * len(answers),
+        rollout=list(range(len(answers))),
+        step=[0] * len(answers),
         reward=[answer.reward for answer in answers],
         tokens=[len(answer.ids) for answer in answers],
         **columns,
@@ -51,12 +51,12 @@ def tables_of(answers: Sequence[Answer]) -> tuple[StepTable, TokenTable]:
 
 def by_answer(credit: TokenCredit, tokens: TokenTable, answers: Sequence[Answer]) -> list[list[float]]:
     """The credit of each answer's tokens."""
-    return [credit.values[tokens.row(number)].tolist() for number in range(len(answers))]
+    return [credit.values[tokens.find_tokens(number)].tolist() for number in range(len(answers))]
 
 
 def masks_by_answer(credit: TokenCredit, tokens: TokenTable, answers: Sequence[Answer]) -> list[list[bool]]:
     """Which of each answer's tokens train."""
-    return [credit.trains[tokens.row(number)].tolist() for number in range(len(answers))]
+    return [credit.trains[tokens.find_tokens(number)].tolist() for number in range(len(answers))]
 
 
 def cut(rng: random.Random, size: int) -> list[int]:
@@ -68,7 +68,7 @@ def add_segments(rng: random.Random, answers: Sequence[Answer]) -> None:
     """Give answers segments with values, lines with accuracies and potentials, and log-probs at other temperatures."""
     for answer in answers:
         ends, levels = cut(rng, len(answer.ids)), [0.0, 0.25, 0.5, 0.92, 1.0, rng.random()]
-        answer.facts = {
+        answer.info = {
             "segment_ends": ends,
             "segment_values": [rng.choice(levels) for _ in ends[1:]],
             "line_token_ends": ends,

@@ -1,7 +1,7 @@
-"""Oracles of R^3, worked by hand in numbers, R^3: the mixed advantage, the ranking, and what is recalled.
+"""Oracles of R^3, worked by hand in numbers, R^3: the mixed advantage, the ranking, and what is replayed.
 
-Rows say by a column `off_policy` whether their attempt was recalled; without it none was. Past attempts are plain
-dictionaries: {"number", "attempt", "version", "score", "states", "rewards"}.
+Rows say by a column `off_policy` whether their rollout was replayed; without it none was. Past rollouts are plain
+dictionaries: {"number", "rollout", "version", "score", "states", "rewards"}.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Past = Mapping[str, Any]
 def r3(rows: list[Row], *, with_replay: bool = True, alpha: float = 1.0) -> Result:
     """A_i = (R_i - mean(G_mix)) / (alpha std(G_mix) + lambda), population std, alpha 1 in a pure group.
 
-    Example: 0, 0, 0, 0 and recalled 1, 1: mean 1/3, std 0.4714; alpha 2 gives -0.3536 and 0.7071.
+    Example: 0, 0, 0, 0 and replayed 1, 1: mean 1/3, std 0.4714; alpha 2 gives -0.3536 and 0.7071.
     """
     steps = steps_of(rows)
     returns = episode_returns(steps)
@@ -59,9 +59,9 @@ def r3_fixed_scale(rows: list[Row], *, fixed: float = 0.5, above: float = 0.5, a
 def r3_hgpo(
     rows: list[Row], *, depth: int = 2, gamma: float = 0.95, alpha: float = 1.0, with_replay: bool = True
 ) -> Result:
-    """HGPO's levels, weights 1, 2, 3, ..., each level's own and recalled steps compared as `mix` compares them."""
+    """HGPO's levels, weights 1, 2, 3, ..., each level's own and replayed steps compared as `mix` compares them."""
     steps = steps_of(rows)
-    place = {(step.task, step.attempt, step.index): step for step in steps}
+    place = {(step.task, step.rollout, step.index): step for step in steps}
     ahead = returns_to_go(steps, gamma)
     contexts = [{step: states_back(step, level, place) for step in steps} for level in range(depth + 1)]
 
@@ -80,7 +80,7 @@ def r3_hgpo(
 
 
 def mix(own: float, numbers: Sequence[float], group: Sequence[Step], alpha: float) -> float:
-    """The distance from the mean over the deviation, times alpha where some of the group was recalled."""
+    """The distance from the mean over the deviation, times alpha where some of the group was replayed."""
     factor = alpha if any(step.row.get("off_policy") for step in group) else 1.0
     above = deviation(own, numbers)
     return above / (factor * std(numbers, 0) + EPS) if above else 0.0
@@ -114,23 +114,23 @@ def rank_by_entropy(entropies: Sequence[Sequence[float]], *, p: float, best: flo
 
 
 def recallable(scores: Sequence[float], past: Sequence[Past], *, ring: int, since: int) -> list[Past]:
-    """CCR: past attempts of the outcome that the group lacks, newest update first; none where it has both."""
+    """CCR: past rollouts of the outcome that the group lacks, newest update first; none where it has both."""
     right = [score >= 0.5 for score in scores]
     if any(right) and not all(right):
         return []
-    newest = sorted((one for one in past if one["version"] >= since), key=lambda one: (-one["number"], one["attempt"]))
+    newest = sorted((one for one in past if one["version"] >= since), key=lambda one: (-one["number"], one["rollout"]))
     return [one for one in newest[:ring] if (one["score"] >= 0.5) != right[0]]
 
 
-def recall_by_history(
-    group: Sequence[Past], past: Sequence[Past], *, depth: int, max_recalled: int, gamma: float
+def replay_by_history(
+    group: Sequence[Past], past: Sequence[Past], *, depth: int, max_replayed: int, gamma: float
 ) -> list[tuple[int, int]]:
-    """The (number, attempt) that history-keyed replay recalls, one by one, by trying every candidate each time."""
+    """The (number, rollout) that history-keyed replay replays, one by one, by trying every candidate each time."""
     own = [(context, gain) for one in group for context, gain in list_contexts(one, depth, gamma)]
     filled: set[tuple[Any, ...]] = set()
-    left = sorted(past, key=lambda one: (-one["number"], one["attempt"]))
-    recalled: list[tuple[int, int]] = []
-    while len(recalled) < max_recalled:
+    left = sorted(past, key=lambda one: (-one["number"], one["rollout"]))
+    replayed: list[tuple[int, int]] = []
+    while len(replayed) < max_replayed:
         best: tuple[int, Past] | None = None
         for one in left:
             worth = sum(len(context) for context, _ in own if context in fills(one, own, depth, gamma) - filled)
@@ -139,13 +139,13 @@ def recall_by_history(
         if best is None:
             break
         filled |= fills(best[1], own, depth, gamma)
-        recalled.append((best[1]["number"], best[1]["attempt"]))
+        replayed.append((best[1]["number"], best[1]["rollout"]))
         left.remove(best[1])
-    return recalled
+    return replayed
 
 
 def fills(one: Past, own: Sequence[tuple[tuple[Any, ...], float]], depth: int, gamma: float) -> set[tuple[Any, ...]]:
-    """The contexts in which all of the group's steps earned one amount, and a step of this attempt another."""
+    """The contexts in which all of the group's steps earned one amount, and a step of this rollout another."""
     filled = set()
     for context, gain in list_contexts(one, depth, gamma):
         gains = {other for shared, other in own if shared == context}
@@ -155,7 +155,7 @@ def fills(one: Past, own: Sequence[tuple[tuple[Any, ...], float]], depth: int, g
 
 
 def list_contexts(one: Past, depth: int, gamma: float) -> list[tuple[tuple[Any, ...], float]]:
-    """Every context that an attempt passed through, with what it earned from there on; None is no state."""
+    """Every context that a rollout passed through, with what it earned from there on; None is no state."""
     contexts = []
     for step in range(len(one["states"])):
         gain = 0.0

@@ -1,6 +1,6 @@
 """Rewards as slow loops over plain dictionaries, written from their sources; nothing here comes from groupwise.
 
-A step is {"reward", "well_formed", "accepted", "length", "facts"}; an attempt is a list of steps and whether it was
+A step is {"reward", "well_formed", "accepted", "length", "info"}; a rollout is a list of steps and whether it was
 solved.
 """
 
@@ -70,7 +70,7 @@ def form(steps: Steps, solved: bool, *, kept: float, broken: float, per: str) ->
         amount = broken
         if one["well_formed"]:
             amount = kept
-        if per == "attempt":
+        if per == "rollout":
             amount = amount / len(steps)
         paid.append(amount)
     return paid
@@ -125,9 +125,9 @@ def ladder(steps: Steps, solved: bool, *, rungs: list[float]) -> list[float]:
     """RSVR of SRPO: the last step that answered; exact pays 1, else the rung of the levels that matched."""
     paid, amount = [0.0 for _ in steps], 0.0
     for step in steps:
-        if "matched" in step["facts"]:
-            reached = rungs[: step["facts"]["matched"] + 1][-1]
-            amount = 0.0 if not step["well_formed"] else 1.0 if step["facts"]["exact"] else reached
+        if "matched" in step["info"]:
+            reached = rungs[: step["info"]["matched"] + 1][-1]
+            amount = 0.0 if not step["well_formed"] else 1.0 if step["info"]["exact"] else reached
     if paid:
         paid[-1] = amount
     return paid

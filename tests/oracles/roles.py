@@ -8,7 +8,7 @@ from tests.oracles.rows import (
     Row,
     Step,
     all_equal,
-    by_attempt,
+    by_rollout,
     deviation,
     mean,
     spread,
@@ -62,7 +62,7 @@ def _centre_returns(steps: list[Step], gamma: float) -> dict[Step, float]:
     ahead = {}
     for turns in players.values():
         rewards = [step.reward for step in turns]
-        for path in by_attempt(turns).values():
+        for path in by_rollout(turns).values():
             later = 0.0
             for step in reversed(path):
                 later = deviation(step.reward, rewards) + gamma * later

@@ -1,4 +1,4 @@
-"""The few nouns every oracle needs: a step read from rows, its attempt's returns, means and deviations.
+"""The few nouns every oracle needs: a step read from rows, its rollout's returns, means and deviations.
 
 Nothing here comes from the library. Sums go through `math.fsum`, so a mean is the correctly rounded one and a
 deviation from it is exact to the last bit or two of itself, also where the values share a large offset.
@@ -24,7 +24,7 @@ class Step:
     """One exchange with the environment; several rows when its record is cut into segments."""
 
     task: object
-    attempt: object
+    rollout: object
     index: int
     state: object
     reward: float
@@ -34,8 +34,8 @@ class Step:
 
     @property
     def who(self) -> Who:
-        """The attempt the step belongs to; an attempt's id means nothing outside its task."""
-        return (self.task, self.attempt)
+        """The rollout the step belongs to; a rollout's id means nothing outside its task."""
+        return (self.task, self.rollout)
 
     @property
     def is_malformed(self) -> bool:
@@ -65,15 +65,15 @@ def steps_of(rows: Sequence[Row]) -> list[Step]:
     """
     parts: dict[tuple[object, object, object], list[int]] = {}
     for position, row in enumerate(rows):
-        parts.setdefault((row["task"], row["attempt"], row["index"]), []).append(position)
+        parts.setdefault((row["task"], row["rollout"], row["step"]), []).append(position)
     steps = []
-    for (task, attempt, _), positions in parts.items():
+    for (task, rollout, _), positions in parts.items():
         first = rows[positions[0]]
         steps.append(
             Step(
                 task=task,
-                attempt=attempt,
-                index=int(str(first["index"])),
+                rollout=rollout,
+                index=int(str(first["step"])),
                 state=first.get("state"),
                 reward=math.fsum(number(rows[p]["reward"]) for p in positions),
                 tokens=sum(int(number(rows[p]["tokens"])) for p in positions) if "tokens" in first else 1,
@@ -108,30 +108,30 @@ def by_task(steps: Iterable[Step]) -> dict[object, list[Step]]:
     return tasks
 
 
-def by_attempt(steps: Iterable[Step]) -> dict[Who, list[Step]]:
-    """The steps of each attempt, by ascending index."""
-    attempts: dict[Who, list[Step]] = {}
+def by_rollout(steps: Iterable[Step]) -> dict[Who, list[Step]]:
+    """The steps of each rollout, by ascending index."""
+    rollouts: dict[Who, list[Step]] = {}
     for step in steps:
-        attempts.setdefault(step.who, []).append(step)
-    return {who: sorted(path, key=lambda step: step.index) for who, path in attempts.items()}
+        rollouts.setdefault(step.who, []).append(step)
+    return {who: sorted(path, key=lambda step: step.index) for who, path in rollouts.items()}
 
 
 def episode_returns(steps: Sequence[Step]) -> dict[Who, float]:
-    """R(tau) of each attempt: its outcome where the table has one, else the sum of its rewards."""
+    """R(tau) of each rollout: its outcome where the table has one, else the sum of its rewards."""
     returns = {}
-    for who, path in by_attempt(steps).items():
+    for who, path in by_rollout(steps).items():
         outcome = path[0].row.get("outcome")
         returns[who] = math.fsum(step.reward for step in path) if outcome is None else number(outcome)
     return returns
 
 
 def returns_to_go(steps: Sequence[Step], gamma: float) -> dict[Step, float]:
-    """R_t = r_t + gamma R_{t+1} along each attempt, by ascending index (numbers, Notation).
+    """R_t = r_t + gamma R_{t+1} along each rollout, by ascending index (numbers, Notation).
 
     Example: rewards 0, 0, 10 and gamma 0.9 give 8.1, 9, 10.
     """
     ahead: dict[Step, float] = {}
-    for path in by_attempt(steps).values():
+    for path in by_rollout(steps).values():
         later = 0.0
         for step in reversed(path):
             later = step.reward + gamma * later
@@ -177,6 +177,6 @@ def all_equal(values: Sequence[float]) -> bool:
     return all(value == values[0] for value in values)
 
 
-def attempt_means(path: Sequence[Step], numbers: Mapping[Step, float]) -> list[float]:
-    """One number for each attempt among the steps: the mean of its steps' numbers."""
-    return [mean([numbers[step] for step in own]) for own in by_attempt(path).values()]
+def rollout_means(path: Sequence[Step], numbers: Mapping[Step, float]) -> list[float]:
+    """One number for each rollout among the steps: the mean of its steps' numbers."""
+    return [mean([numbers[step] for step in own]) for own in by_rollout(path).values()]

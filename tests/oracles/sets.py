@@ -1,18 +1,18 @@
-"""Oracle of credit that sets share: every set of a task's attempts, one by one."""
+"""Oracle of credit that sets share: every set of a task's rollouts, one by one."""
 
 from __future__ import annotations
 
 import math
 from itertools import combinations
 
-from tests.oracles.rows import Result, Row, by_attempt, by_task, episode_returns, spread, steps_of
+from tests.oracles.rows import Result, Row, by_rollout, by_task, episode_returns, spread, steps_of
 
 
 def after_polychromic(rows: list[Row], *, size: int = 4, key: str = "action", variety: str = "beyond_first") -> Result:
     """R = 1, 1, 0, 0, kinds a, a, a, b, size 2: pairs with the second kind alone count, so 0, 0, -1/6, 1/6."""
     steps = steps_of(rows)
     returns = episode_returns(steps)
-    kinds = {who: [step.row.get(key) for step in path] for who, path in by_attempt(steps).items()}
+    kinds = {who: [step.row.get(key) for step in path] for who, path in by_rollout(steps).items()}
     credit: dict[tuple[object, object], float] = {}
     group_size: dict[object, int] = {}
     for task, own in by_task(steps).items():

@@ -1,4 +1,4 @@
-"""Oracle of SRPO's credit: graded credit, and what a hit adds to the chance that one of k attempts hits."""
+"""Oracle of SRPO's credit: graded credit, and what a hit adds to the chance that one of k rollouts hits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.oracles.rows import Result, Row, zscore
 
 
 def srpo(rows: list[Row], *, k: int = 4, best: float = 1.0) -> Result:
-    """z + bonus, the chances counted over every choice of k attempts; 1 of 8 hits, k 4: +0.999998 and -0.142857."""
+    """z + bonus, the chances counted over every choice of k rollouts; 1 of 8 hits, k 4: +0.999998 and -0.142857."""
 
     def against(own: float, numbers: Sequence[float]) -> float:
         hits = [value >= best - 1e-9 * max(1.0, abs(best)) for value in numbers]
@@ -25,4 +25,4 @@ def srpo(rows: list[Row], *, k: int = 4, best: float = 1.0) -> Result:
         added = sum(any(hits[i] for i in choice) for choice in with_own) / len(with_own)
         return graded + (added - chance) / (math.sqrt(chance * (1 - chance)) + 1e-6)
 
-    return against_task(rows, against, average="attempt", alone="zero")
+    return against_task(rows, against, average="rollout", alone="zero")

@@ -9,11 +9,11 @@ from tests.oracles.rows import (
     Result,
     Row,
     Step,
-    attempt_means,
     by_task,
     deviation,
     episode_returns,
     returns_to_go,
+    rollout_means,
     spread,
     steps_of,
     zscore,
@@ -34,12 +34,12 @@ def gigpo(
     peers: str = "any",
     reference: bool = False,
 ) -> Result:
-    """A = A_E + step_weight A_S: the attempt among attempts, the step among steps in its state (numbers, GiGPO).
+    """A = A_E + step_weight A_S: the rollout among rollouts, the step among steps in its state (numbers, GiGPO).
 
-    Example (numbers, Routes, gamma 0.9): attempt A of returns 10, 0, 10 has A_E = 3.3333 / 5.7735 = 0.5774; its first
+    Example (numbers, Routes, gamma 0.9): rollout A of returns 10, 0, 10 has A_E = 3.3333 / 5.7735 = 0.5774; its first
     step has R = 8.1 among 8.1, 0, 7.29 in s0: A_S = 2.97 / 4.4611 = 0.6658; A = 1.2431.
 
-    With `peers` "other_rollouts" (ours), a state that a single attempt visits compares nobody.
+    With `peers` "other_rollouts" (ours), a state that a single rollout visits compares nobody.
     """
     steps = steps_of(rows)
     episode = episode_term(steps, scale=scale, invalid_penalty=invalid_penalty, reference=reference)
@@ -47,11 +47,11 @@ def gigpo(
     groups = state_groups(steps, similarity=similarity, reference=reference)
 
     def credit(step: Step) -> tuple[float, bool]:
-        first, has_attempts = episode[step]
+        first, has_rollouts = episode[step]
         members = groups.get(step, [])
-        has_steps = len(members) > 1 if peers == "any" else hold_two_attempts(members)
+        has_steps = len(members) > 1 if peers == "any" else hold_two_rollouts(members)
         second = _relative(ahead[step], [ahead[other] for other in members], scale) if has_steps else 0.0
-        return first + step_weight * second, has_attempts or has_steps
+        return first + step_weight * second, has_rollouts or has_steps
 
     return spread(rows, steps, credit)
 
@@ -76,11 +76,11 @@ def step_grpo(rows: list[Row], *, eps: float = EPS) -> Result:
 def episode_term(
     steps: list[Step], *, scale: str, invalid_penalty: float, reference: bool
 ) -> dict[Step, tuple[float, bool]]:
-    """A_E of each step: its attempt's return against the attempts of the task.
+    """A_E of each step: its rollout's return against the rollouts of the task.
 
     The release takes the statistics over rows, lets a lone row's score through, and takes the invalid penalty off the
-    row's own score (numbers, GiGPO released). The recipe's default leaves the score alone: among attempts of equal
-    return, of which each has some malformed steps, the deviation of the attempts' means is 0, and 0.05 / 1e-6 would be
+    row's own score (numbers, GiGPO released). The method's default leaves the score alone: among rollouts of equal
+    return, of which each has some malformed steps, the deviation of the rollouts' means is 0, and 0.05 / 1e-6 would be
     50,000.
     Example: returns 1 and 0 of two steps each, one step of the first malformed, penalty 0.1, mean only: every step of
     the first gets 0.5; in the release the scores are 0.9, 1, 0, 0 and the malformed step gets 0.9 - 0.475 = 0.425.
@@ -92,7 +92,7 @@ def episode_term(
     terms = {}
     for members in by_task(steps).values():
         scores = [score[step] for step in members]
-        numbers = scores if reference else attempt_means(members, score)
+        numbers = scores if reference else rollout_means(members, score)
         for step in members:
             if len(numbers) == 1:
                 terms[step] = (score[step] if reference else 0.0, False)
@@ -122,7 +122,7 @@ def state_groups(steps: list[Step], *, similarity: float | None, reference: bool
     members: dict[object, list[Step]] = {}
     label: dict[Step, object] = {}
     seen: dict[object, list[str]] = {}
-    for step in sorted(steps, key=lambda step: (step.task, step.attempt, step.index)):
+    for step in sorted(steps, key=lambda step: (step.task, step.rollout, step.index)):
         if step.state is None:
             continue
         state = step.state
@@ -134,9 +134,9 @@ def state_groups(steps: list[Step], *, similarity: float | None, reference: bool
     return {step: members[key] for step, key in label.items()}
 
 
-def hold_two_attempts(members: list[Step]) -> bool:
-    """Whether steps of one task come from more than one attempt."""
-    return any(member.attempt != members[0].attempt for member in members)
+def hold_two_rollouts(members: list[Step]) -> bool:
+    """Whether steps of one task come from more than one rollout."""
+    return any(member.rollout != members[0].rollout for member in members)
 
 
 def _representative(state: str, known: list[str], similarity: float, reference: bool) -> str:

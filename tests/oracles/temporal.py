@@ -12,7 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tests.oracles.history import states_back
-from tests.oracles.rows import Result, Row, Step, by_attempt, by_task, returns_to_go, spread, steps_of
+from tests.oracles.rows import Result, Row, Step, by_rollout, by_task, returns_to_go, spread, steps_of
 
 EPS = 1e-6
 
@@ -61,7 +61,7 @@ def hgae(
     its own return is 9: 4.
     """
     steps, ahead = read_steps(rows, gamma, invalid_penalty)
-    place = {(step.task, step.attempt, step.index): step for step in steps}
+    place = {(step.task, step.rollout, step.index): step for step in steps}
     contexts = [{step: states_back(step, level, place) for step in steps} for level in range(depth + 1)]
 
     def value(step: Step) -> Value:
@@ -97,7 +97,7 @@ def shrunk_hgae(
     the two after s0 have 4.5: (9 + 6.2081) / 3 = 5.0694.
     """
     steps, ahead = read_steps(rows, gamma, invalid_penalty)
-    place = {(step.task, step.attempt, step.index): step for step in steps}
+    place = {(step.task, step.rollout, step.index): step for step in steps}
     contexts = [{step: states_back(step, level, place) for step in steps} for level in range(depth + 1)]
 
     def value(step: Step) -> Value:
@@ -139,12 +139,12 @@ def differences(
     scale_by: str,
     truncated: str,
 ) -> Result:
-    """Sum the differences of each attempt from its end back, and divide."""
+    """Sum the differences of each rollout from its end back, and divide."""
     values = {step: value(step) for step in steps}
     credit: dict[Step, Fraction] = {}
     compared: dict[Step, bool] = {}
     discount, share = Fraction(gamma), Fraction(gamma) * Fraction(lam)
-    for path in by_attempt(steps).values():
+    for path in by_rollout(steps).values():
         is_cut = path[-1].row.get("stop") == "truncated" and truncated == "value"
         after_return, (after, known) = Fraction(0), values[path[-1]] if is_cut else (Fraction(0), False)
         later, is_known = Fraction(0), False

@@ -22,8 +22,8 @@ def test_credit_is_the_oracle_s(alpha: float) -> None:
     rng = random.Random("pav")
     for _ in range(200):
         rows = random_rows(rng, regimes=MODERATE, max_rows=40)
-        progress = {(row["task"], row["attempt"], row["index"]): rng.randint(-8, 8) / 8 for row in rows}
-        rows = [row | {"prover_progress": progress[row["task"], row["attempt"], row["index"]]} for row in rows]
+        progress = {(row["task"], row["rollout"], row["step"]): rng.randint(-8, 8) / 8 for row in rows}
+        rows = [row | {"prover_progress": progress[row["task"], row["rollout"], row["step"]]} for row in rows]
         credit = methods.pav(alpha=alpha).advantage(StepTable.from_columns(**columns_of(rows)))
         expected, compared = pav(rows, alpha=alpha)
         assert credit.values.tolist() == pytest.approx(expected, abs=1e-9)

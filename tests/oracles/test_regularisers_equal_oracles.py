@@ -25,7 +25,7 @@ from tests.oracles import doubt as oracle_of_doubt
 from tests.oracles.losses import Token
 from tests.oracles.rows import Row
 from tests.oracles.token_batches import columns_of, random_update, run, totals_of
-from tests.unit.losses.entropies import Attempt, make_update, start_share
+from tests.unit.losses.entropies import Rollout, make_update, start_share
 
 NUM_UPDATES = 200
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -45,7 +45,7 @@ def updates() -> list[tuple[list[Token], list[float], float]]:
     for _ in range(NUM_UPDATES):
         tokens = random_update(rng)
         by_step = [rng.choice([0.0, 0.005, rng.uniform(0.1, 2.0), rng.uniform(0.1, 2.0)]) for _ in range(4)]
-        drawn.append((tokens, [by_step[token.step] for token in tokens], rng.uniform(0, 1)))
+        drawn.append((tokens, [by_step[token.row] for token in tokens], rng.uniform(0, 1)))
     return drawn
 
 
@@ -85,7 +85,7 @@ def with_past(tokens: list[Token], usual: list[float], phase: float) -> Any:
     return dataclasses.replace(columns_of(tokens), named=columns)
 
 
-def random_past(rng: random.Random) -> list[list[Attempt]]:
+def random_past(rng: random.Random) -> list[list[Rollout]]:
     return [
         [
             [(index, [rng.uniform(0, 2) for _ in range(rng.randint(0, 3))]) for index in range(rng.randint(0, 5))]
@@ -100,8 +100,8 @@ def test_what_was_usual_is_what_the_oracle_says() -> None:
     for _ in range(NUM_UPDATES):
         past = random_past(rng)
         state = EntropyCorridor(updates=6).start(seed=0)
-        for number, attempts in enumerate(past, start=1):
-            state.observe(make_update(number, attempts))
+        for number, rollouts in enumerate(past, start=1):
+            state.observe(make_update(number, rollouts))
         columns = state.columns([Task(id="a"), Task(id="b")])
         usual = columns["usual_entropy"]
         expected = [oracle.usual_by_index(past, index) for index in range(usual.shape[1])]
@@ -110,7 +110,7 @@ def test_what_was_usual_is_what_the_oracle_says() -> None:
         assert columns["usual_entropy_phase"].tolist() == [pytest.approx(oracle.phase(len(past), 6), rel=1e-12)] * 2
 
 
-def test_an_update_without_attempts_is_over_too() -> None:
+def test_an_update_without_rollouts_is_over_too() -> None:
     state = EntropyCorridor(updates=2).start(seed=0)
     state.observe(ObservedUpdate(number=1, trajectories=[], credit=[]))
     assert state.columns([Task(id="a")])["usual_entropy_phase"].tolist() == [0.8]
@@ -118,20 +118,20 @@ def test_an_update_without_attempts_is_over_too() -> None:
 
 
 def random_rows(rng: random.Random) -> list[Row]:
-    """Attempts of a few steps with a point and an auxiliary reward each; points are sometimes the same."""
+    """Rollouts of a few steps with a point and an auxiliary reward each; points are sometimes the same."""
     points = [[rng.gauss(0, 1) for _ in range(3)] for _ in range(3)]
     return [
         {
             "task": task,
-            "attempt": attempt,
-            "index": index,
+            "rollout": rollout,
+            "step": index,
             "reward": rng.choice([0.0, 1.0, rng.gauss(0, 1)]),
             "embedding": rng.choice([*points, [rng.gauss(0, 1) for _ in range(3)]]),
             "taste": rng.choice([0.0, 0.5, rng.random()]),
             "trains": rng.random() < 0.8,
         }
         for task in range(rng.randint(1, 3))
-        for attempt in range(rng.randint(1, 5))
+        for rollout in range(rng.randint(1, 5))
         for index in range(rng.randint(1, 3))
     ]
 
@@ -151,26 +151,26 @@ def test_distinct_credit_is_what_the_oracle_says() -> None:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 1.0])
-@pytest.mark.parametrize("auxiliary", [(), ("taste",), ("taste", "index")])
+@pytest.mark.parametrize("auxiliary", [(), ("taste",), ("taste", "step")])
 def test_the_gate_is_open_where_the_oracle_says(auxiliary: tuple[str, ...], share: float) -> None:
     rng, num_shut = random.Random(f"gates {share}"), 0
-    signals = tuple(ColumnMean(name=name) if name != "index" else StepIndex() for name in auxiliary)
+    signals = tuple(ColumnMean(name=name) if name != "step" else StepIndex() for name in auxiliary)
     part = DoubtGate(auxiliary=signals, first=share, lowest=0.01, highest=1.0)
     for _ in range(NUM_UPDATES // 4):
         rows = random_rows(rng)
-        attempts: dict[object, list[list[float]]] = {}
+        rollouts: dict[object, list[list[float]]] = {}
         for row in rows:
-            own = attempts.setdefault((row["task"], row["attempt"]), [[] for _ in (0, *auxiliary)])
+            own = rollouts.setdefault((row["task"], row["rollout"]), [[] for _ in (0, *auxiliary)])
             for place, name in enumerate(("reward", *auxiliary)):
                 own[place].append(row[name])  # type: ignore[arg-type]
         signals_of = {
-            name: [sum(own[0]), *(sum(values) / len(values) for values in own[1:])] for name, own in attempts.items()
+            name: [sum(own[0]), *(sum(values) / len(values) for values in own[1:])] for name, own in rollouts.items()
         }
         is_open = oracle_of_doubt.find_open(signals_of, share)
         kept = [row for row in rows if row["trains"]]
-        num_open = sum((row["task"], row["attempt"]) in is_open for row in kept)
+        num_open = sum((row["task"], row["rollout"]) in is_open for row in kept)
         weight = len(kept) / num_open if num_open else 0.0
-        expected = [weight if (row["task"], row["attempt"]) in is_open else 0.0 for row in rows]
+        expected = [weight if (row["task"], row["rollout"]) in is_open else 0.0 for row in rows]
         table = table_of(rows)
         credit = part(table)
         assert credit.values.tolist() == pytest.approx(expected, rel=1e-12)
@@ -184,7 +184,7 @@ class StepIndex(Part, slot="signal"):
     """Which step it is."""
 
     def __call__(self, table: StepTable) -> FloatArray:
-        return table.index.astype(np.float64)
+        return table.step.astype(np.float64)
 
 
 def test_the_share_follows_as_the_oracle_says() -> None:
@@ -193,8 +193,8 @@ def test_the_share_follows_as_the_oracle_says() -> None:
         means = [rng.choice([0.0, 0.25, rng.random()]) for _ in range(60)]
         state = start_share(iter(means))
         for number in range(1, len(means) + 1):
-            attempt = make_update(number, [[(0, [1.0])]])
-            state.observe(dataclasses.replace(attempt, credit=[(0.0,)]))
+            rollout = make_update(number, [[(0, [1.0])]])
+            state.observe(dataclasses.replace(rollout, credit=[(0.0,)]))
         assert state.state_dict() == {
             "share": pytest.approx(oracle_of_doubt.follow(0.1, means), rel=1e-12),
             "recent": means[-20:],

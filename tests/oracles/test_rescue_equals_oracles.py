@@ -1,4 +1,4 @@
-"""R^3's mixed advantage, its ranking and both ways to recall equal their slow loops on random input."""
+"""R^3's mixed advantage, its ranking and both ways to replay equal their slow loops on random input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from groupwise.methods.r3 import CrossContextReplay, EntropyRanking, HistoryKeye
 from tests.oracles import rescue as oracle
 from tests.oracles.variants import Variant
 from tests.strategies import MODERATE, columns_of, random_rows
-from tests.unit.pasts import attempt, journal, make_draw, update
+from tests.unit.pasts import journal, make_draw, rollout, update
 
 NUM_TABLES = 300
 MIXED = [
@@ -31,21 +31,21 @@ MIXED = [
 ]
 
 
-def with_recalled(rows: list[dict[str, object]], rng: random.Random) -> list[dict[str, object]]:
-    """The rows, with some attempts of some tasks recalled."""
+def with_replayed(rows: list[dict[str, object]], rng: random.Random) -> list[dict[str, object]]:
+    """The rows, with some rollouts of some tasks replayed."""
     share = rng.choice((0.0, 0.2, 0.5))
-    recalled = {who: rng.random() < share for who in sorted({(str(r["task"]), str(r["attempt"])) for r in rows})}
-    return [row | {"off_policy": recalled[str(row["task"]), str(row["attempt"])]} for row in rows]
+    replayed = {who: rng.random() < share for who in sorted({(str(r["task"]), str(r["rollout"])) for r in rows})}
+    return [row | {"off_policy": replayed[str(row["task"]), str(row["rollout"])]} for row in rows]
 
 
 @pytest.mark.parametrize("variant", MIXED, ids=str)
-def test_groups_with_recalled_members_get_the_credit_of_the_oracle(variant: Variant) -> None:
-    rng, num_mixed = random.Random(f"recalled {variant}"), 0
+def test_groups_with_replayed_members_get_the_credit_of_the_oracle(variant: Variant) -> None:
+    rng, num_mixed = random.Random(f"replayed {variant}"), 0
     for number in range(NUM_TABLES):
-        rows = with_recalled(random_rows(rng, regimes=MODERATE), rng)
+        rows = with_replayed(random_rows(rng, regimes=MODERATE), rng)
         num_mixed += any(row["off_policy"] for row in rows)
         table = groupwise.StepTable.from_columns(**columns_of(rows))
-        credit = getattr(methods, variant.recipe)(**variant.hyper).advantage(table)
+        credit = getattr(methods, variant.method)(**variant.hyper).advantage(table)
         expected, compared = variant.oracle(rows, **variant.hyper)
         assert credit.values.tolist() == pytest.approx(expected, rel=1e-9, abs=1e-9), number
         assert credit.compared.tolist() == compared, number
@@ -55,7 +55,7 @@ def test_groups_with_recalled_members_get_the_credit_of_the_oracle(variant: Vari
 def test_a_fixed_scale_gives_the_credit_of_the_oracle() -> None:
     rng, num_fixed = random.Random("fixed scale"), 0
     for number in range(NUM_TABLES):
-        rows = with_recalled(random_rows(rng, regimes=MODERATE), rng)
+        rows = with_replayed(random_rows(rng, regimes=MODERATE), rng)
         fixed, above = rng.choice((0.5, 2.0)), rng.choice((0.0, 0.5, 1.0))
         table = groupwise.StepTable.from_columns(**columns_of(rows))
         relative = methods.r3(alpha=2.0).advantage
@@ -79,17 +79,17 @@ ENTROPIES = st.lists(st.integers(0, 40).map(lambda number: number / 8), min_size
     others=st.integers(0, 2),
     finished=st.sampled_from(["mean", "zero"]),
 )
-def test_failed_attempts_are_paid_what_the_loop_pays(
+def test_failed_rollouts_are_paid_what_the_loop_pays(
     entropies: list[list[float]], p: float, best: float, others: int, finished: str
 ) -> None:
     """Those that were cut off are ranked; `others` finished, and get nothing, or the mean of the ranked."""
     group = []
     for number, values in enumerate(entropies):
-        made = attempt(number, stop=StopReason.TRUNCATED)
+        made = rollout(number, stop=StopReason.TRUNCATED)
         ids, logps = (5,) * len(values), (-1.0,) * len(values)
         step = replace(made.steps[0], response_ids=ids, logp_behaviour=logps, entropy=tuple(values))
         group.append(replace(made, steps=(step,)))
-    group += [attempt(len(entropies) + number) for number in range(others)]
+    group += [rollout(len(entropies) + number) for number in range(others)]
     paid = [amount for (amount,) in EntropyRanking(p=p, best=best, finished=finished)(group)]
     ranked = oracle.rank_by_entropy(entropies, p=p, best=best)
     if finished == "mean" and max(ranked) == min(ranked):  # ours: where nobody is told apart, nothing is paid
@@ -100,12 +100,12 @@ def test_failed_attempts_are_paid_what_the_loop_pays(
 
 @st.composite
 def pasts(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
-    """Updates of attempts at one task through few states, some not comparable."""
+    """Updates of rollouts at one task through few states, some not comparable."""
     updates = []
     for number in range(1, draw(st.integers(1, 3)) + 1):
         updates.append(
             [
-                {"number": number, "attempt": i, "version": number - 1, **draw(attempts())}
+                {"number": number, "rollout": i, "version": number - 1, **draw(rollouts())}
                 for i in range(draw(st.integers(1, 4)))
             ]
         )
@@ -113,38 +113,38 @@ def pasts(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
 
 
 @st.composite
-def attempts(draw: st.DrawFn) -> dict[str, Any]:
-    """The states, the rewards and the success of an attempt."""
+def rollouts(draw: st.DrawFn) -> dict[str, Any]:
+    """The states, the rewards and the success of a rollout."""
     states = draw(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=4))
     rewards = [draw(st.sampled_from([0.0, 0.0, 0.5])) for _ in states]
     return {"states": states, "rewards": rewards, "score": float(draw(st.booleans()))}
 
 
 def play(one: dict[str, Any], number: int, version: int = 0) -> Any:
-    return attempt(number, states=one["states"], rewards=one["rewards"], solved=bool(one["score"]), version=version)
+    return rollout(number, states=one["states"], rewards=one["rewards"], solved=bool(one["score"]), version=version)
 
 
-@given(past=pasts(), group=st.lists(attempts(), min_size=1, max_size=4), ring=st.integers(1, 8), age=st.integers(1, 3))
-def test_a_group_recalls_what_the_loop_recalls(
+@given(past=pasts(), group=st.lists(rollouts(), min_size=1, max_size=4), ring=st.integers(1, 8), age=st.integers(1, 3))
+def test_a_group_replays_what_the_loop_replays(
     past: list[list[dict[str, Any]]], group: list[dict[str, Any]], ring: int, age: int
 ) -> None:
     every, version = [one for entries in past for one in entries], len(past)
     with TemporaryDirectory() as folder:
         updates = [
-            update(number, *(play(one, one["attempt"], one["version"]) for one in entries))
+            update(number, *(play(one, one["rollout"], one["version"]) for one in entries))
             for number, entries in enumerate(past, start=1)
         ]
         made = journal(Path(folder), *updates)
         own = [play(one, number) for number, one in enumerate(group)]
-        across = CrossContextReplay(k=99, ring=ring, max_age=age)
-        by_task = across([own], made.past_attempts, version=version, draw=make_draw())
-        by_history = HistoryKeyedReplay(depth=2, max_attempts=2, gamma=0.5)(
-            [own], made.past_attempts, version=version, draw=make_draw()
+        across = CrossContextReplay(k=99, ring=ring, max_staleness=age)
+        by_task = across([own], made.past_rollouts, version=version, draw=make_draw())
+        by_history = HistoryKeyedReplay(depth=2, max_rollouts=2, gamma=0.5)(
+            [own], made.past_rollouts, version=version, draw=make_draw()
         )
         made.close()
     wanted = oracle.recallable([one["score"] for one in group], every, ring=ring, since=version - age)
-    recalled = [(one.past.number, one.past.attempt) for one in by_task]
-    assert sorted(recalled) == sorted((one["number"], one["attempt"]) for one in wanted)
-    assert [number for number, _ in recalled] == sorted((number for number, _ in recalled), reverse=True)
-    expected = oracle.recall_by_history(group, every, depth=2, max_recalled=2, gamma=0.5)
-    assert [(one.past.number, one.past.attempt) for one in by_history] == expected
+    replayed = [(one.past.number, one.past.rollout) for one in by_task]
+    assert sorted(replayed) == sorted((one["number"], one["rollout"]) for one in wanted)
+    assert [number for number, _ in replayed] == sorted((number for number, _ in replayed), reverse=True)
+    expected = oracle.replay_by_history(group, every, depth=2, max_replayed=2, gamma=0.5)
+    assert [(one.past.number, one.past.rollout) for one in by_history] == expected

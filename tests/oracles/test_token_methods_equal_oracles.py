@@ -35,7 +35,7 @@ def check_derivations(algorithm: Algorithm, table: StepTable, tokens: TokenTable
     """Every number that trains is derived again, by hand, to the same."""
     credit = algorithm.credit(table)
     for token in range(len(tokens)):
-        step, position = int(tokens.step[token]), int(tokens.position[token])
+        step, position = int(tokens.row[token]), int(tokens.position[token])
         explained = explain_token(algorithm, table, credit, tokens, step=step, position=position)
         assert explained.gap < 1e-9, explained
         assert not explained.not_derived
@@ -57,7 +57,7 @@ def test_gtpo(options: dict[str, Any], own: dict[str, Any]) -> None:
         answers = random_answers(rng)
         initial = rng.choice([None, 0.1, 0.6, 2.0])
         for answer in answers:
-            answer.facts = {} if initial is None else {"initial_entropy": initial}
+            answer.info = {} if initial is None else {"initial_entropy": initial}
         table, tokens = tables_of(answers)
         assert algorithm.token_credit is not None
         credit = algorithm.token_credit(table, algorithm.credit(table).by_step(), tokens)
@@ -76,7 +76,7 @@ def test_d3s(progress: float | None) -> None:
     for number in range(NUM_TABLES // 2):
         answers = random_answers(rng, groups=2)
         for answer in answers:
-            answer.facts = {} if progress is None else {PROGRESS: progress}
+            answer.info = {} if progress is None else {PROGRESS: progress}
         table, tokens = tables_of(answers)
         steps = algorithm.credit(table)
         assert algorithm.token_credit is not None
@@ -172,7 +172,7 @@ def test_dcpo_follows_the_entropy_of_the_update_before(target: float, last: floa
         answers = random_answers(rng)
         add_segments(rng, answers)
         for answer in answers:
-            answer.facts["last_entropy"] = last
+            answer.info["last_entropy"] = last
         table, tokens = tables_of(answers)
         steps = GRPO(table)
         wanted = oracle.dcpo(answers, steps.values.tolist(), target=target, last=last)
@@ -186,7 +186,7 @@ def test_bcpg_nsa_spares_nothing_where_a_response_was_cut_off() -> None:
         answers = random_answers(rng)
         add_segments(rng, answers)
         for answer in answers:
-            answer.facts["cut"] = rng.random() < 0.5
+            answer.info["cut"] = rng.random() < 0.5
         table, tokens = tables_of(answers)
         steps = DR_GRPO(table)
         wanted = oracle.bcpg_nsa(answers, steps.values.tolist(), beta=0.0)
@@ -200,7 +200,7 @@ def test_prorag_with_the_form_as_it_was_meant(per: Any) -> None:
         answers = random_answers(rng)
         add_segments(rng, answers)
         for answer in answers:
-            answer.facts["well_formed"] = rng.random() < 0.8
+            answer.info["well_formed"] = rng.random() < 0.8
         table, tokens = tables_of(answers)
         steps = GRPO(table)
         wanted = oracle.prorag(answers, steps.values.tolist(), per=per, intended=True)
@@ -219,7 +219,7 @@ def test_verl(levels: tuple[float, ...] | None, options: dict[str, Any]) -> None
         answers = random_answers(rng)
         add_segments(rng, answers)
         for answer in answers if levels else ():
-            answer.facts |= dict(zip(LEVELS, levels or (), strict=True))
+            answer.info |= dict(zip(LEVELS, levels or (), strict=True))
         table, tokens = tables_of(answers)
         steps = GRPO(table)
         wanted = oracle.verl(answers, steps.values.tolist(), levels=levels, **own)
@@ -249,9 +249,9 @@ def test_whitened_tokens(inner: Any) -> None:
 
 @pytest.mark.parametrize("gamma", [0.0, 0.9, 1.0])
 def test_the_return_of_a_token_over_several_steps(gamma: float) -> None:
-    """Two attempts of two and of one step; rewards stand on the last token of their step."""
+    """Two rollouts of two and of one step; rewards stand on the last token of their step."""
     table = StepTable.from_columns(
-        task=["t"] * 3, attempt=[0, 0, 1], index=[0, 1, 0], reward=[0.5, 2.0, -1.0], tokens=[2, 3, 1]
+        task=["t"] * 3, rollout=[0, 0, 1], step=[0, 1, 0], reward=[0.5, 2.0, -1.0], tokens=[2, 3, 1]
     )
     tokens = TokenTable.from_rows(table, [{"response_ids": [1, 2]}, {"response_ids": [3, 4, 5]}, {"response_ids": [6]}])
     credit = TokenReturn(gamma=gamma)(table, DR_GRPO(table).by_step(), tokens)

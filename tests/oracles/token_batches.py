@@ -22,9 +22,9 @@ GARBAGE = (math.nan, math.inf, -math.inf, 1e30, 0.0)
 def random_update(rng: random.Random) -> list[Token]:
     """A few trajectories of a few steps, in ascending order of samples; some tokens and samples do not train.
 
-    Three layouts: a sample a step, steps cut into two samples, and a sample an attempt.
+    Three layouts: a sample a step, steps cut into two samples, and a sample a rollout.
     """
-    layout = rng.choice(["step", "step", "cut", "attempt"])
+    layout = rng.choice(["step", "step", "cut", "rollout"])
     tokens: list[Token] = []
     sample = 0
     for trajectory in range(rng.randint(1, 4)):
@@ -36,8 +36,8 @@ def random_update(rng: random.Random) -> list[Token]:
                     random_token(rng, advantage, keeps and rng.random() < 0.85, sample, step, trajectory)
                     for _ in range(rng.randint(0, 4))
                 ]
-                sample += layout != "attempt"
-        sample += layout == "attempt"
+                sample += layout != "rollout"
+        sample += layout == "rollout"
     return [replace(token, span=place // 2 % 2) for place, token in enumerate(tokens)]
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 @dataclass
 class Answer:
-    """An attempt of one step: its group, what it earned, its tokens, and what was measured of it."""
+    """A rollout of one step: its group, what it earned, its tokens, and what was measured of it."""
 
     group: int
     reward: float
     ids: list[int]
     entropy: list[float]
     logp: list[float]
-    facts: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -112,7 +112,7 @@ def spo_chain(answers: Sequence[Answer], credit: Sequence[float]) -> list[list[f
     """What each segment changed, token by token; the value of nothing is the reward less the credit."""
     result = []
     for answer, own in zip(answers, credit, strict=True):
-        ends, inner = answer.facts["segment_ends"], answer.facts["segment_values"]
+        ends, inner = answer.info["segment_ends"], answer.info["segment_values"]
         levels = [answer.reward - own, *inner, answer.reward]
         values = []
         for place in range(len(answer.ids)):
@@ -126,8 +126,8 @@ def token_gae(answers: Sequence[Answer], credit: Sequence[float], *, gamma: floa
     """GAE from its definition: a double sum over later tokens, no recursion."""
     result = []
     for answer, own in zip(answers, credit, strict=True):
-        ends = answer.facts.get("segment_ends", [len(answer.ids)])
-        starts = [answer.reward - own, *answer.facts.get("segment_values", [])]
+        ends = answer.info.get("segment_ends", [len(answer.ids)])
+        starts = [answer.reward - own, *answer.info.get("segment_values", [])]
         level = [starts[min(n for n, end in enumerate(ends) if place < end)] for place in range(len(answer.ids))]
         last = len(answer.ids) - 1
         surprise = [
@@ -165,7 +165,7 @@ def vsrm(
     """The reconstruction of VSRM's payment, line by line, added to the answer's credit."""
     result = []
     for answer, own in zip(answers, credit, strict=True):
-        accuracy, ends = answer.facts["line_accuracy"], answer.facts["line_token_ends"]
+        accuracy, ends = answer.info["line_accuracy"], answer.info["line_token_ends"]
         paid = []
         for line in range(len(ends)):
             amount = -kappa
@@ -190,11 +190,11 @@ def spae(
     praise_only: bool = False,
 ) -> list[list[float]]:
     """SPAE's credit before its z-score, token by token."""
-    all_changes = [change for answer in answers for change in changes_of(answer.facts["potentials"])]
+    all_changes = [change for answer in answers for change in changes_of(answer.info["potentials"])]
     low, high = min(all_changes), max(all_changes)
     result = []
     for answer, own in zip(answers, credit, strict=True):
-        potentials, ends = answer.facts["potentials"], answer.facts["potential_ends"]
+        potentials, ends = answer.info["potentials"], answer.info["potential_ends"]
         lines = []
         for line, change in enumerate(changes_of(potentials)):
             since = sum(1 for earlier in potentials[:line] if earlier > known)
@@ -224,7 +224,7 @@ def dcpo(answers: Sequence[Answer], credit: Sequence[float], *, target: float, l
     return [
         [
             (1 - alpha) * own + alpha * float(is_right) * math.exp(tempered - plain)
-            for tempered, plain in zip(answer.facts[name], answer.logp, strict=True)
+            for tempered, plain in zip(answer.info[name], answer.logp, strict=True)
         ]
         for answer, own, is_right in zip(answers, credit, right, strict=True)
     ]
@@ -243,21 +243,21 @@ def prorag(
 
     def score_of(answer: Answer, number: float) -> float:
         value = 1 / (1 + math.exp(-number)) if squashes else number
-        return value + (0.0 if not intended else 1.0 if answer.facts["well_formed"] else -2.0)
+        return value + (0.0 if not intended else 1.0 if answer.info["well_formed"] else -2.0)
 
     by_token = []
     for answer in answers:
-        ends, values = answer.facts["judged_ends"], []
+        ends, values = answer.info["judged_ends"], []
         for place in range(len(answer.ids)):
             number = min(n for n, end in enumerate(ends) if place < end)
-            values.append(score_of(answer, answer.facts["judged_scores"][number]))
+            values.append(score_of(answer, answer.info["judged_scores"][number]))
         by_token.append(values)
     result = []
     for answer, own, values in zip(answers, credit, by_token, strict=True):
         if per == "token":
             members = [v for a, vs in zip(answers, by_token, strict=True) if a.group == answer.group for v in vs]
         else:
-            members = [score_of(a, n) for a in answers if a.group == answer.group for n in a.facts["judged_scores"]]
+            members = [score_of(a, n) for a in answers if a.group == answer.group for n in a.info["judged_scores"]]
         middle = mean(members)
         spread = math.sqrt(mean([(v - middle) ** 2 for v in members]) + 1e-8) if len(members) > 1 else 1.0
         even = len(set(members)) == 1
@@ -271,14 +271,14 @@ def bcpg_nsa(
     """BCPG-NSA's step weight: beta on right steps of answers with negative credit; an answer is one step here."""
     result = []
     for answer, own in zip(answers, credit, strict=True):
-        labels = [score > above for score in answer.facts["judged_scores"]]
-        if answer.facts.get("cut"):
+        labels = [score > above for score in answer.info["judged_scores"]]
+        if answer.info.get("cut"):
             labels[-1] = False
         if False not in labels:
             labels[-1] = False
         values = []
         for place in range(len(answer.ids)):
-            number = min(n for n, end in enumerate(answer.facts["judged_ends"]) if place < end)
+            number = min(n for n, end in enumerate(answer.info["judged_ends"]) if place < end)
             values.append(beta * own if own < 0 and labels[number] else own)
         result.append(values)
     return result
@@ -300,7 +300,7 @@ def verl(
         bonus = 0.0
         if levels is not None:
             names = ("effective_rank", "rank_velocity", "rank_acceleration")
-            apart = [(answer.facts[name] - m) / (abs(m) + 1e-8) for name, m in zip(names, levels, strict=True)]
+            apart = [(answer.info[name] - m) / (abs(m) + 1e-8) for name, m in zip(names, levels, strict=True)]
             rank, velocity, acceleration = (max(-5.0, min(5.0, u)) for u in apart)
             beta = 1 / (1 + math.exp(-gain * acceleration))
             phi = weight * (beta * math.tanh(rank) + (1 - beta) * math.tanh(velocity))
@@ -323,7 +323,7 @@ def rank_grpo(
     """Rank-GRPO's credit, token by token: rank by rank over the group; the end and what is too much are paid flatly."""
 
     def pay(answer: Answer, rank: int) -> float:
-        degrees, asked = answer.facts["item_relevance"], answer.facts["list_length"]
+        degrees, asked = answer.info["item_relevance"], answer.info["list_length"]
         if not decay:
             return degrees[rank] if rank < len(degrees) else 0.0
         total = 0.0
@@ -333,9 +333,9 @@ def rank_grpo(
 
     result = []
     for answer, own in zip(answers, credit, strict=True):
-        asked, given = answer.facts["list_length"], len(answer.facts["item_relevance"])
+        asked, given = answer.info["list_length"], len(answer.info["item_relevance"])
         values = [own] * len(answer.ids)
-        for rank, (begin, end) in enumerate(answer.facts["item_tokens"]):
+        for rank, (begin, end) in enumerate(answer.info["item_tokens"]):
             paid = [pay(other, rank) for other in answers if other.group == answer.group]
             compared = overflow
             if rank < asked:
@@ -343,7 +343,7 @@ def rank_grpo(
                 compared = 0.0 if len(set(paid)) == 1 else (pay(answer, rank) - mean(paid)) / (spread + eps)
             for place in range(begin, end):
                 values[place] = compared
-        if answer.facts["end_token"] is not None:
-            values[answer.facts["end_token"]] = exact if given == asked else early if given < asked else overflow
+        if answer.info["end_token"] is not None:
+            values[answer.info["end_token"]] = exact if given == asked else early if given < asked else overflow
         result.append(values)
     return result

@@ -1,4 +1,4 @@
-"""Oracles of tool economy: the credit of right attempts by their tool calls, and the clipped losses of two channels."""
+"""Oracles of tool economy: the credit of right rollouts by their tool calls, and the clipped losses of two channels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tests.oracles.losses import Counted, Token, clip, token_ratio
-from tests.oracles.rows import Result, Row, by_attempt, number, steps_of, zscore
+from tests.oracles.rows import Result, Row, by_rollout, number, steps_of, zscore
 
 
 def count_calls(entry: object) -> float:
@@ -18,7 +18,7 @@ def count_calls(entry: object) -> float:
 
 def economy(rows: list[Row], *, calls: str | None = None, above: float = 0.5, eps: float = 1e-6) -> Result:
     """z-score of 1 / (T + 1) among the right; T = 0, 1, 3 right and 2 wrong: 1.0911, -0.2182, -0.8729, 0."""
-    paths = by_attempt(steps_of(rows))
+    paths = by_rollout(steps_of(rows))
     economy_of: dict[tuple[object, object], float] = {}
     for who, path in paths.items():
         first = path[0].row
@@ -28,7 +28,7 @@ def economy(rows: list[Row], *, calls: str | None = None, above: float = 0.5, ep
             economy_of[who] = 1 / (total + 1)
     values, compared = [], []
     for row in rows:
-        own = economy_of.get((row["task"], row["attempt"]))
+        own = economy_of.get((row["task"], row["rollout"]))
         peers = [value for (task, _), value in economy_of.items() if task == row["task"]]
         compared.append(own is not None and len(peers) > 1)
         values.append(zscore(own, peers, ddof=1, eps=eps) if own is not None and len(peers) > 1 else 0.0)

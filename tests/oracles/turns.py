@@ -1,4 +1,4 @@
-"""Oracle of learning turns in reverse: one turn of all attempts after the other, each with steps of its own.
+"""Oracle of learning turns in reverse: one turn of all rollouts after the other, each with steps of its own.
 
 Plain loops and autograd, one sample at a time through the model's own forward pass.
 """
@@ -17,9 +17,9 @@ from tests.oracles.losses import Token
 
 
 def learn_turns(
-    model: Any, samples: Sequence[Sample], *, stages: Sequence[Sequence[int]], width: float, optimiser: Any, passes: int
+    model: Any, samples: Sequence[Sample], *, stages: Sequence[Sequence[int]], width: float, optimizer: Any, passes: int
 ) -> dict[int, float]:
-    """Learn the turns of each stage with clipped ratios of whole answers; the factor of each attempt at the end."""
+    """Learn the turns of each stage with clipped ratios of whole answers; the factor of each rollout at the end."""
     old = [say(model, sample).detach() for sample in samples]
     factor = {sample.trajectory: 1.0 for sample in samples}
     for turns in stages:
@@ -31,9 +31,9 @@ def learn_turns(
                 ratio = (say(model, samples[number]) - old[number]).mean().exp()
                 bounded = ratio.clamp(1 - width, 1 + width)
                 total = total + torch.maximum(-credit[number] * ratio, -credit[number] * bounded)
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (total / len(own)).backward()
-            optimiser.step()
+            optimizer.step()
         for number in own:
             change = float((say(model, samples[number]).detach() - old[number]).sum())
             factor[samples[number].trajectory] *= min(max(math.exp(change), 0.5), 2.0)
@@ -52,7 +52,7 @@ def factor_of_turns(tokens: Sequence[Token], *, low: float, high: float) -> dict
     changes: dict[tuple[int, int], list[float]] = {}
     for token in tokens:
         if token.trains:
-            changes.setdefault((token.trajectory, token.step), []).append(token.logp - token.old)
+            changes.setdefault((token.trajectory, token.row), []).append(token.logp - token.old)
     factors: dict[int, float] = {}
     for (trajectory, _), values in changes.items():
         change = math.fsum(values)

@@ -1,4 +1,4 @@
-"""Every recipe, with the settings under which it is tested, and the oracle that judges it."""
+"""Every method, with the settings under which it is tested, and the oracle that judges it."""
 
 from __future__ import annotations
 
@@ -90,54 +90,54 @@ ORACLES: dict[str, Callable[..., Result]] = {
 }
 
 DISCOUNTED = {"gagpo", "gigpo", "hgae", "shrunk_hgae", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
-"""Recipes with a gamma."""
+"""Methods with a gamma."""
 
 BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae", "mars"}
-"""Recipes that read other tasks by design."""
+"""Methods that read other tasks by design."""
 
 
-WITHOUT_FACTS: dict[str, dict[str, object]] = {
+WITHOUT_INFO: dict[str, dict[str, object]] = {
     "gardo": {"diversity": False},
     "after_vgpo": {"k": 0.0},
     "copo": {"mode": "off"},
     "pav": {"alpha": 0.0},
 }
-"""Settings under which recipes take tables of any returns, without what an environment or a measure tells."""
+"""Settings under which methods take tables of any returns, without what an environment or a scorer tells."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A recipe's name and the settings it is called with."""
+    """A method's name and the settings it is called with."""
 
-    recipe: str
+    method: str
     hyper: dict[str, object] = field(default_factory=dict)
 
     @property
     def oracle(self) -> Callable[..., Result]:
-        return ORACLES[self.recipe]
+        return ORACLES[self.method]
 
     @property
     def is_batch_wide(self) -> bool:
-        return self.recipe in BATCH_WIDE
+        return self.method in BATCH_WIDE
 
     @property
     def is_value(self) -> bool:
         """Whether the credit is in units of the reward, not divided by a deviation."""
-        if self.recipe == "mars":
+        if self.method == "mars":
             return self.hyper.get("scale", "none") == "none" and not self.hyper.get("whiten")
         return (
-            self.recipe in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
-            or self.recipe in {"pav", "gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
+            self.method in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
+            or self.method in {"pav", "gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
             or "none" in (self.hyper.get("scale"), self.hyper.get("scale_by"))
             or self.hyper.get("base") == "rloo"
         )
 
     def __str__(self) -> str:
-        return f"{self.recipe}({', '.join(f'{key}={value}' for key, value in self.hyper.items())})"
+        return f"{self.method}({', '.join(f'{key}={value}' for key, value in self.hyper.items())})"
 
 
-def _variants(recipe: str, *hypers: dict[str, object]) -> list[Variant]:
-    return [Variant(recipe, hyper) for hyper in hypers]
+def _variants(method: str, *hypers: dict[str, object]) -> list[Variant]:
+    return [Variant(method, hyper) for hyper in hypers]
 
 
 VARIANTS: list[Variant] = [
@@ -191,7 +191,7 @@ VARIANTS: list[Variant] = [
     ],
     *_variants("dr_grpo", {}, {"average": "step"}, {"alone": "raw"}),
     Variant("rec"),
-    *[Variant(name, hyper) for name, hyper in WITHOUT_FACTS.items()],
+    *[Variant(name, hyper) for name, hyper in WITHOUT_INFO.items()],
     Variant("after_concise_r"),
     *_variants("after_polychromic", {}, {"size": 2}, {"size": 3, "variety": "share"}, {"size": 2, "key": "accepted"}),
     *_variants("after_dsdr", {}, {"floor": 1.0}),
@@ -279,7 +279,7 @@ VARIANTS: list[Variant] = [
 ]
 
 LAW_VARIANTS: list[Variant] = [
-    *[Variant(recipe, WITHOUT_FACTS.get(recipe, {})) for recipe in ORACLES],
+    *[Variant(method, WITHOUT_INFO.get(method, {})) for method in ORACLES],
     *_variants("grpo", {"average": "step", "alone": "raw"}),
     *_variants("gigpo", {"scale": "none"}, {"similarity": 0.9}, {"reference": True}, {"peers": "other_rollouts"}),
     *_variants("hgpo", {"peers": "other_rollouts"}, {"peers": "other_rollouts", "scale": "none", "depth": 0}),
@@ -291,5 +291,5 @@ LAW_VARIANTS: list[Variant] = [
     *_variants("mars", {"scale": "std", "whiten": True}),
     *_variants("opmd", {"baseline": "log_mean_exp"}),
 ]
-"""Each recipe as it comes, and settings that take another path through the library: enough for the laws, where every
+"""Each method as it comes, and settings that take another path through the library: enough for the laws, where every
 case draws many tables."""

@@ -14,9 +14,9 @@ from groupwise.store.journal_file import unpack_blob
 def rows_of(run: Path) -> dict[int, list[dict[str, Any]]]:
     """Recorded steps by update."""
     with sqlite3.connect(run / "journal.sqlite") as database:
-        attempts = database.execute("SELECT number, steps FROM trajectories ORDER BY number, task, attempt").fetchall()
+        rollouts = database.execute("SELECT number, steps FROM trajectories ORDER BY number, task, rollout").fetchall()
     rows: dict[int, list[dict[str, Any]]] = {}
-    for number, blob in attempts:
+    for number, blob in rollouts:
         rows.setdefault(number, []).extend(unpack_blob(blob))
     return rows
 

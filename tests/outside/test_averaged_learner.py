@@ -18,9 +18,9 @@ from groupwise.system.errors import TrainingError
 from groupwise.training.run import Run
 from tests.outside.running import PACKAGES, SMALL_RUN, groupwise
 
-ALGORITHM = '\n[algorithm]\nrecipe = "dr_grpo"\n'
-REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.plan.attempts=16")
-"""A task at which some attempts succeed from the start, so that the weights move."""
+ALGORITHM = '\n[algorithm]\nmethod = "dr_grpo"\n'
+REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.plan.rollouts=16")
+"""A task at which some rollouts succeed from the start, so that the weights move."""
 AVERAGED = """
 [training.learner]
 kind = "averaged_learner:AveragedLearner"
@@ -28,7 +28,7 @@ decay = 0.75
 of = { kind = "local", learning_rate = 1e-2 }
 """
 LOCAL = "\n[training.learner]\nlearning_rate = 1e-2\n"
-FILES = ("model.safetensors", "optimiser.safetensors", "average.safetensors")
+FILES = ("model.safetensors", "optimizer.safetensors", "average.safetensors")
 
 
 def train_run(folder: Path, learner: str, *, updates: int) -> Run:

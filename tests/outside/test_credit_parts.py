@@ -1,4 +1,4 @@
-"""Parts from outside that give credit: by segments of an attempt, by token, and a filter that reads it."""
+"""Parts from outside that give credit: by segments of a rollout, by token, and a filter that reads it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def inspect(run: Path, *arguments: object, status: int = 0) -> str:
 
 
 def list_steps(run: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any], float]]:
-    """Every step of update 2 as the journal holds it: attempt, row, credit."""
+    """Every step of update 2 as the journal holds it: rollout, row, credit."""
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
         for trajectory in list(journal.trajectories(2)):
             for row, credit in zip(trajectory["steps"], trajectory["credit"], strict=True):
@@ -58,20 +58,20 @@ def test_a_segment_level_estimator_trains_and_is_derived_again(segment_run: Path
     run, steps = segment_run, list(list_steps(segment_run))
     by_segment: dict[tuple[str, int, int], set[float]] = {}
     for trajectory, row, credit in steps:
-        by_segment.setdefault((trajectory["task"], trajectory["attempt"], row["index"] // 2), set()).add(credit)
+        by_segment.setdefault((trajectory["task"], trajectory["rollout"], row["step"] // 2), set()).add(credit)
     assert all(len(values) == 1 for values in by_segment.values())  # the steps of a segment share one number
     assert any(credit for _, _, credit in steps)
     trajectory, row, credit = next(step for step in steps if step[2])
-    asked = ("--task", trajectory["task"], "--attempt", trajectory["attempt"], "--why", row["index"])
+    asked = ("--task", trajectory["task"], "--rollout", trajectory["rollout"], "--why", row["step"])
     explained = json.loads(inspect(run, *asked, "--json"))
     assert explained["what"] == "BySegment"
     assert explained["recorded"] == credit
     assert explained["by_hand"] == pytest.approx(credit)
     assert explained["largest_gap"] < 1e-9
     assert explained["not_derived"] == ""
-    assert {member["attempt"] for member in explained["members"] if member["is_self"]} == {trajectory["attempt"]}
+    assert {member["rollout"] for member in explained["members"] if member["is_self"]} == {trajectory["rollout"]}
     shown = inspect(run, *asked)
-    assert f"segment {row['index'] // 2}: " in shown
+    assert f"segment {row['step'] // 2}: " in shown
     assert "derived again by hand from the members, it agrees" in " ".join(shown.split())
 
 
@@ -85,14 +85,14 @@ def test_a_trace_that_derives_another_number_is_told(segment_run: Path, monkeypa
         "derive",
         lambda self, table, step: type(d := honest(self, table, step))(value=d.value + 0.25, formula=d.formula),
     )
-    asked = ("--task", trajectory["task"], "--attempt", trajectory["attempt"], "--why", row["index"])
+    asked = ("--task", trajectory["task"], "--rollout", trajectory["rollout"], "--why", row["step"])
     assert "does not agree" in inspect(segment_run, *asked, status=1)
 
 
 def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token_run: Path) -> None:
     run, steps = token_run, list(list_steps(token_run))
     trajectory, row, credit = next(step for step in steps if step[2] > 0 and len(step[1]["response_ids"]) == 2)
-    asked = ("--task", trajectory["task"], "--attempt", trajectory["attempt"], "--why", row["index"])
+    asked = ("--task", trajectory["task"], "--rollout", trajectory["rollout"], "--why", row["step"])
     explained = [json.loads(inspect(run, *asked, "--token", n, "--json")) for n in range(2)]
     surprise = [-logp for logp in row["logp_behaviour"]]
     for n, token in enumerate(one["token"] for one in explained):
@@ -109,7 +109,7 @@ def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token
     assert [one["credit"] for one in dropped] == [value for _, _, value in steps if value <= 0]
     assert {one["filter"] for one in dropped} == {"OnlyPraise"}
     blamed, its_row, _ = next(step for step in steps if step[2] < 0)
-    asked = ("--task", blamed["task"], "--attempt", blamed["attempt"], "--why", its_row["index"])
+    asked = ("--task", blamed["task"], "--rollout", blamed["rollout"], "--why", its_row["step"])
     assert "it does not train: OnlyPraise drops it" in inspect(run, *asked)
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
         tokens = dict(journal.curve("learner/tokens"))[2]
@@ -126,12 +126,12 @@ def test_a_token_that_is_not_there_is_told(token_run: Path) -> None:
         2,
         "--task",
         trajectory["task"],
-        "--attempt",
-        trajectory["attempt"],
+        "--rollout",
+        trajectory["rollout"],
         "--token",
         9,
     ]
-    result = CliRunner().invoke(app, [str(one) for one in [*given, "--why", row["index"], "--trust"]])
+    result = CliRunner().invoke(app, [str(one) for one in [*given, "--why", row["step"], "--trust"]])
     assert "has no token 9; its tokens run from 0 to" in f"{result.output}{result.exception}"
     result = CliRunner().invoke(app, [str(one) for one in [*given, "--trust"]])
     assert "--token needs a step; add --why STEP" in f"{result.output}{result.exception}"

@@ -17,10 +17,10 @@ from groupwise.system.errors import TrainingError
 from groupwise.training.checkpoints import open_run_at
 from tests.outside.running import SMALL_RUN, groupwise
 
-ALGORITHM = '\n[algorithm]\nrecipe = "dr_grpo"\n'
-REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.plan.attempts=16")
-"""A task at which some attempts succeed from the start, so that the weights move."""
-DELTAS = '\n[training.weight_transfer]\nkind = "delta_transfer:DeltaTransfer"\n'
+ALGORITHM = '\n[algorithm]\nmethod = "dr_grpo"\n'
+REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.plan.rollouts=16")
+"""A task at which some rollouts succeed from the start, so that the weights move."""
+DELTAS = '\n[training.weight_sync]\nkind = "delta_transfer:DeltaTransfer"\n'
 
 
 def train_run(folder: Path, transfer: str, *, updates: int) -> RunPaths:
@@ -32,7 +32,7 @@ def train_run(folder: Path, transfer: str, *, updates: int) -> RunPaths:
 
 
 def chain_of(paths: RunPaths) -> str:
-    """The digest of all attempts, credit and metrics but the clock's."""
+    """The digest of all rollouts, credit and metrics but the clock's."""
     with Journal(paths.journal, read_only=True) as journal:
         return journal.digest()
 
@@ -50,7 +50,7 @@ def test_the_run_is_that_of_a_transfer_in_memory_also_after_a_resume(tmp_path: P
     groupwise("train", "--resume", "cut", "--set", "training.updates=3", "--plain", cwd=tmp_path)
     assert [line["version"] for line in read_sent(cut)] == [1, 2, 2, 3]
     assert chain_of(cut) == chain_of(plain)
-    for name in ("model.safetensors", "optimiser.safetensors"):
+    for name in ("model.safetensors", "optimizer.safetensors"):
         assert (cut.checkpoint(3) / name).read_bytes() == (plain.checkpoint(3) / name).read_bytes()
     before = sorted(cut.folder.rglob("*"))
     open_run_at(load_run(cut.folder), cut.folder, 1, read_only=True).close()

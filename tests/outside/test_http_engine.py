@@ -30,7 +30,7 @@ kind = "http_engine:HttpEngine"
 connections = 3
 
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 """
 )
 

@@ -35,7 +35,7 @@ from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from tests.outside.running import train_from_file
 from tests.run_file_sections import TINY_WORD_WORLD
-from tests.unit.learner.learners import attempts, tiny
+from tests.unit.learner.learners import rollouts, tiny
 
 
 def disco(**fields: Any) -> Any:
@@ -98,13 +98,13 @@ def learn_in_parts(loss: Any, tokens: Sequence[Any], parts: Sequence[Sequence[in
 def oracle(loss: Any, logp: Any, tokens: Sequence[Any]) -> Any:
     """The formulas of the paper over the whole batch at once, with autograd and without a first pass."""
     kept = [number for number, token in enumerate(tokens) if token[3]]
-    by_attempt: dict[tuple[int, int], list[int]] = {}
+    by_rollout: dict[tuple[int, int], list[int]] = {}
     for number in kept:
-        by_attempt.setdefault((tokens[number][6], tokens[number][5]), []).append(number)
+        by_rollout.setdefault((tokens[number][6], tokens[number][5]), []).append(number)
     terms = []
-    for group in {group for group, _ in by_attempt}:
+    for group in {group for group, _ in by_rollout}:
         solved, failed = [], []
-        for (own, _), numbers in by_attempt.items():
+        for (own, _), numbers in by_rollout.items():
             if own == group:
                 old = torch.tensor([tokens[n][1] for n in numbers], dtype=logp.dtype)
                 values = logp[numbers] if loss.score == "log_likelihood" else (logp[numbers] - old).exp()
@@ -121,7 +121,7 @@ def oracle(loss: Any, logp: Any, tokens: Sequence[Any]) -> Any:
 
 
 def draw_tokens(rng: random.Random) -> list[Any]:
-    """Groups of attempts of several samples; some tokens do not train, and hold rubbish."""
+    """Groups of rollouts of several samples; some tokens do not train, and hold rubbish."""
     tokens, sample, trajectory = [], 0, 0
     for group in range(rng.randint(1, 3)):
         for _ in range(rng.randint(1, 4)):
@@ -176,14 +176,14 @@ def test_any_split_gives_the_loss_and_gradient_of_the_whole_batch(seed: int, sco
 
 
 def samples_in_groups() -> list[Sample]:
-    """Two groups of four attempts whose prompts grow, half of them solved."""
+    """Two groups of four rollouts whose prompts grow, half of them solved."""
     return [
         dataclasses.replace(
             sample,
             group=sample.trajectory // 4,
             columns={"episode_return": float(sample.trajectory % 2 == 0)},
         )
-        for sample in attempts(num=8)
+        for sample in rollouts(num=8)
     ]
 
 
@@ -195,7 +195,7 @@ def last_gradient(loss: Any, samples: Sequence[Sample], *, rows: bool = False, *
     if rows:  # as for a model that does not run packed
         learner.forward.lay_out = pad_within_budget  # type: ignore[method-assign,assignment]
     seen: list[Any] = []
-    hook = learner.optimiser.register_step_pre_hook(
+    hook = learner.optimizer.register_step_pre_hook(
         lambda *_: seen.append(torch.cat([value.grad.flatten().clone() for value in learner.model.parameters()]))
     )
     metrics = learner.learn(samples, count_totals(samples, max_tokens=4)).metrics
@@ -239,7 +239,7 @@ def test_the_learners_gradient_is_that_of_the_whole_batch_at_once() -> None:
     expected = torch.cat([value.grad.flatten() for value in by_hand.parameters()])
     learner = LocalLearner(model, loss, LearnerConfig(learning_rate=1e-2, token_budget=25, max_grad_norm=math.inf))
     seen: list[Any] = []
-    learner.optimiser.register_step_pre_hook(
+    learner.optimizer.register_step_pre_hook(
         lambda *_: seen.append(torch.cat([value.grad.flatten().clone() for value in model.parameters()]))
     )
     learner.learn(samples, count_totals(samples, max_tokens=4))
@@ -266,7 +266,7 @@ threads = 1
 {TINY_WORD_WORLD}
 [rollout]
 max_tokens = 2
-plan = {{ kind = "flat", attempts = 48 }}
+plan = {{ kind = "flat", rollouts = 48 }}
 
 [training]
 updates = 2
@@ -279,12 +279,12 @@ passes = 2
 [evaluation]
 tasks = 0
 """
-"""Repeating a word: some of so many attempts are right from the first, so that there is something to tell apart."""
+"""Repeating a word: some of so many rollouts are right from the first, so that there is something to tell apart."""
 
 DISCO_RUN = f"""
 {WORD_RUN}
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 
 [algorithm.loss]
 kind = "contrast:Disco"
@@ -294,7 +294,7 @@ tau = 1.0
 ECONOMY_RUN = f"""
 {WORD_RUN}
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 loss = {{ kind = "economy:ChannelLoss", weights = {{ brevity = 0.15 }} }}
 
 [algorithm.channels.brevity]
@@ -335,11 +335,11 @@ def test_channels_train_and_are_explained_one_by_one(tmp_path: Path) -> None:
     assert metrics_of(tmp_path / "run")["extra/channel/brevity"] > 0
     with Journal(tmp_path / "run" / JOURNAL, read_only=True) as journal:
         played = list(journal.trajectories(1))
-    tokens = [len(row["response_ids"]) for attempt in played for row in attempt["steps"]]
+    tokens = [len(row["response_ids"]) for rollout in played for row in rollout["steps"]]
     again = DerivedCredit.compute(played, config.algorithm)
-    step = find_step(again.table, task=played[0]["task"], attempt=played[0]["attempt"], index=0)
+    step = find_step(again.table, task=played[0]["task"], rollout=played[0]["rollout"], index=0)
     explanation = explain_channels(again.table, config.algorithm, step)
-    own = [n for n, attempt in zip(tokens, played, strict=True) if attempt["task"] == played[0]["task"]]
+    own = [n for n, rollout in zip(tokens, played, strict=True) if rollout["task"] == played[0]["task"]]
     spread = statistics.stdev(own) + 1e-6
     assert explanation["brevity"].value == pytest.approx((tokens[0] - statistics.fmean(own)) / spread)
     assert explanation["brevity"].largest_gap() < 1e-9

@@ -1,4 +1,4 @@
-"""A measure from outside that calls the engine before credit: its facts are written down, and credit derives again."""
+"""A scorer from outside that calls the engine before credit: its info are written down, and credit derives again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.outside.running import SMALL_RUN, train_from_file
 PROBED = SMALL_RUN + (
     "[algorithm]\n"
     'advantage = { kind = "relative", by = "by_task", of = { kind = "column", name = "repeated" }, average = "step" }\n'
-    'measures = [{ kind = "repeat_probe:Repeated", answers = 40 }]\n'
+    'scorers = [{ kind = "repeat_probe:Repeated", answers = 40 }]\n'
     '\n[algorithm.loss]\nkind = "policy_loss"\n'
 )
 
@@ -41,13 +41,13 @@ def trajectories(run: Path, number: int) -> list[dict[str, Any]]:
         return list(journal.trajectories(number))
 
 
-def test_what_the_engine_said_is_a_fact_of_every_step(probed: Path) -> None:
-    facts = [row["extra"]["repeated"] for trajectory in trajectories(probed, 2) for row in trajectory["steps"]]
-    assert all(fact in {n / 40 for n in range(41)} for fact in facts)
-    assert len(set(facts)) > 1
+def test_what_the_engine_said_is_a_info_key_of_every_step(probed: Path) -> None:
+    info = [row["extra"]["repeated"] for trajectory in trajectories(probed, 2) for row in trajectory["steps"]]
+    assert all(info_key in {n / 40 for n in range(41)} for info_key in info)
+    assert len(set(info)) > 1
     with closing(Journal(probed / "journal.sqlite", read_only=True)) as journal:
         sampled, read = (dict(journal.curve(f"measures/{kind}_tokens"))[2] for kind in ("sampled", "read"))
-    assert sampled == 40 * len(facts)
+    assert sampled == 40 * len(info)
     assert read == 40 * sum(
         len(row["prompt_ids"]) for trajectory in trajectories(probed, 2) for row in trajectory["steps"]
     )
@@ -69,8 +69,8 @@ def test_credit_derives_again_without_a_model(probed: Path, monkeypatch: pytest.
         2,
         "--task",
         trajectory["task"],
-        "--attempt",
-        trajectory["attempt"],
+        "--rollout",
+        trajectory["rollout"],
         "--why",
         step,
     ]
@@ -85,7 +85,7 @@ def test_credit_derives_again_without_a_model(probed: Path, monkeypatch: pytest.
     assert signal["not_derived"] == ""
 
 
-def test_a_resumed_run_asks_nothing_twice_and_ends_with_the_same_facts(folder: Path, probed: Path) -> None:
+def test_a_resumed_run_asks_nothing_twice_and_ends_with_the_same_info(folder: Path, probed: Path) -> None:
     file = folder / "resumed.toml"
     file.write_text(PROBED, encoding="utf-8")
     train(open_run(load_run(file, overrides=["training.updates=1"]), folder / "resumed"))
@@ -96,10 +96,10 @@ def test_a_resumed_run_asks_nothing_twice_and_ends_with_the_same_facts(folder: P
         assert [one["credit"] for one in resumed] == [one["credit"] for one in whole]
 
 
-def test_a_rollouts_file_made_of_the_run_has_the_facts_as_a_column(probed: Path, tmp_path: Path) -> None:
+def test_a_rollouts_file_made_of_the_run_has_the_info_as_a_column(probed: Path, tmp_path: Path) -> None:
     rows = [row for trajectory in trajectories(probed, 2) for row in trajectory["steps"]]
     write_rollouts(tmp_path / "rows.jsonl", rows)
     (part,) = RolloutsFile.open(tmp_path / "rows.jsonl").chunks()
     assert part.table().column("repeated").tolist() == [
-        row["extra"]["repeated"] for row in sorted(rows, key=lambda row: (row["task"], row["attempt"], row["index"]))
+        row["extra"]["repeated"] for row in sorted(rows, key=lambda row: (row["task"], row["rollout"], row["step"]))
     ]

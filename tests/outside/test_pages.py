@@ -16,7 +16,7 @@ from groupwise.store.journal import Journal
 from tests.outside.running import ROOT, SMALL_RUN, groupwise, train_from_file
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ENDS = SMALL_RUN.replace('plan = { kind = "flat", attempts = 4 }', 'plan = { kind = "page_plans:Paced", attempts = 3 }')
+ENDS = SMALL_RUN.replace('plan = { kind = "flat", rollouts = 4 }', 'plan = { kind = "page_plans:Paced", rollouts = 3 }')
 """The small run, with a plan of a page."""
 CREDIT = (
     'rewards = ["environment", { kind = "length", each = -0.1 }]'
@@ -28,14 +28,14 @@ kind = "page_engine:Counted"
 [training.learner]
 kind = "page_learner:AveragedLearner"
 
-[training.weight_transfer]
+[training.weight_sync]
 kind = "page_learner:Logged"
 
 [algorithm]
 advantage = "page_token_credit:AboveMean"
 token_credit = "page_token_credit:BySurprise"
-admissions = ["page_plans:Distinct"]
-measures = ["page_measures:Repeated"]
+rollout filters = ["page_plans:Distinct"]
+scorers = ["page_measures:Repeated"]
 loss = "page_loss:Even"
 """
 )
@@ -45,7 +45,7 @@ MEMORY = (
     + """
 [algorithm]
 filters = ["page_token_credit:OnlyPraise"]
-measures = ["judge_score"]
+scorers = ["judge_score"]
 judge = "page_measures:Polite"
 loss = "page_loss:Reinforce"
 
@@ -67,12 +67,12 @@ def test_the_parts_of_the_pages_train_and_are_explained(tmp_path: Path, run_file
     run = train_from_file(tmp_path, run_file)
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
         [trajectory, *_] = journal.trajectories(2)
-    place = ["--update", "2", "--task", trajectory["task"], "--attempt", str(trajectory["attempt"]), "--why", "0"]
+    place = ["--update", "2", "--task", trajectory["task"], "--rollout", str(trajectory["rollout"]), "--why", "0"]
     shown = groupwise("inspect", "run", *place, "--trust", cwd=tmp_path).stdout
     assert "the journal has" in shown
     assert ": the same number" in shown
     if "Logged" in run_file:
-        assert (tmp_path / "run" / "weights" / "hand_overs.txt").read_text(encoding="utf-8").startswith("1: ")
+        assert (tmp_path / "run" / "weights" / "weight_syncs.txt").read_text(encoding="utf-8").startswith("1: ")
 
 
 def test_the_loss_of_the_page_has_one_gradient_whatever_the_split() -> None:

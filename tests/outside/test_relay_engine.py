@@ -25,7 +25,7 @@ kind = "relay_engine:RelayEngine"
 in_order = IN_ORDER
 
 [algorithm]
-recipe = "hgpo"
+method = "hgpo"
 """
 )
 

@@ -30,7 +30,7 @@ seed = 5
 threads = 1
 
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 filters = [{{ kind = "task_returns:Rest" }}]
 
 [algorithm.advantage]
@@ -43,7 +43,7 @@ scale = "no_scale"
 [rollout]
 max_tokens = 1
 workers = 0
-plan = {{ kind = "flat", attempts = 16 }}
+plan = {{ kind = "flat", rollouts = 16 }}
 
 [training]
 updates = {UPDATES}
@@ -118,11 +118,11 @@ def test_an_old_update_is_explained_with_what_it_began_with(folder: Path) -> Non
         task = next(
             task for task, value in expected.items() if value and value != last[0].columns["expected"].get(task)
         )
-        attempt = next(trajectory for trajectory in journal.trajectories(3) if trajectory["task"] == task)
-    asked = ("--update", "3", "--task", task, "--attempt", str(attempt["attempt"]), "--why", "0", "--json", "--trust")
+        rollout = next(trajectory for trajectory in journal.trajectories(3) if trajectory["task"] == task)
+    asked = ("--update", "3", "--task", task, "--rollout", str(rollout["rollout"]), "--why", "0", "--json", "--trust")
     shown = json.loads(groupwise("inspect", "whole", *asked, cwd=folder).stdout)
-    assert shown["value"] == shown["recorded"] == attempt["credit"][0]
-    assert shown["value"] == attempt["outcome"] - expected[task]
+    assert shown["value"] == shown["recorded"] == rollout["credit"][0]
+    assert shown["value"] == rollout["outcome"] - expected[task]
     assert {(known["path"], known["column"]): known["value"] for known in shown["remembered"]} == {
         (SIGNAL, "expected"): expected[task],
         (FILTER, "rests"): states[1].columns["rests"][task],
@@ -131,7 +131,7 @@ def test_an_old_update_is_explained_with_what_it_began_with(folder: Path) -> Non
 
 def test_an_audit_of_the_run_reads_the_columns_of_each_update(folder: Path) -> None:
     audit = json.loads(groupwise("audit", "whole", "--json", "--trust", cwd=folder).stdout)
-    own = audit["recipes"][-1]
+    own = audit["methods"][-1]
     with open_journal(folder, "whole") as journal:
         sizes = [abs(value) for n in journal.update_numbers() for t in journal.trajectories(n) for value in t["credit"]]
     assert own["name"] == "this run's own"

@@ -224,10 +224,10 @@ def read_curve(folder: Path, name: str) -> dict[int, float]:
 
 
 def read_responses(folder: Path) -> dict[tuple[int, str, int], list[list[int]]]:
-    """Every response of a run as token ids, by update, task and attempt."""
+    """Every response of a run as token ids, by update, task and rollout."""
     with Journal(folder / "journal.sqlite", read_only=True) as journal:
         return {
-            (number, row["task"], row["attempt"]): [list(step["response_ids"]) for step in row["steps"]]
+            (number, row["task"], row["rollout"]): [list(step["response_ids"]) for step in row["steps"]]
             for number in journal.update_numbers()
             for row in journal.trajectories(number)
         }

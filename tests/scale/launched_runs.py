@@ -26,7 +26,7 @@ def make_model(folder: Path) -> Path:
 
 
 def read_digest(folder: Path) -> str:
-    """The end of a finished run's chain of digests: every update's attempts and credit."""
+    """The end of a finished run's chain of digests: every update's rollouts and credit."""
     with Journal(RunPaths(folder).journal, read_only=True) as journal:
         assert journal.last_number() == UPDATES
         assert journal.check_digest_chain().fault is None

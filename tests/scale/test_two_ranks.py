@@ -30,7 +30,7 @@ def test_two_ranks_and_a_vllm_server_learn(beginning: Path, tmp_path: Path, numb
         command.finish()
     before, after = read_evaluations(tmp_path / "run")
     numbers.measured["two ranks and vLLM: success before, 95 % interval, tasks"] = describe(before)
-    numbers.measured["two ranks and vLLM: success after 12 updates of 8 x 8 attempts, 95 % interval, tasks"] = describe(
+    numbers.measured["two ranks and vLLM: success after 12 updates of 8 x 8 rollouts, 95 % interval, tasks"] = describe(
         after
     )
     numbers.measured["two ranks and vLLM: seconds of the run"] = round(time.monotonic() - began)

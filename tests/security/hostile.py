@@ -8,7 +8,7 @@ from typing import Any
 import tomli_w
 
 from groupwise import Step, StopReason, Task, Trajectory, methods
-from groupwise.store.journal import EvaluatedAttempt, Journal, Update
+from groupwise.store.journal import EvaluatedRollout, Journal, Update
 from tests.unit.cli.files import row, write
 from tests.unit.report.run_folders import settings
 
@@ -30,8 +30,8 @@ def write_hostile_run(folder: Path, **changes: Any) -> Path:
     folder.mkdir(parents=True)
     config = settings(methods.hgpo(), env={"kind": hostile("env")}) | changes
     (folder / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
-    attempts = [_attempt(hostile("task"), number) for number in range(3)]
-    fault = _attempt(hostile("task"), 9, stop=StopReason.ERROR)
+    rollouts = [_rollout(hostile("task"), number) for number in range(3)]
+    fault = _rollout(hostile("task"), 9, stop=StopReason.ERROR)
     with Journal(folder / "journal.sqlite") as journal:
         for number in (1, 2):
             journal.write(
@@ -39,29 +39,29 @@ def write_hostile_run(folder: Path, **changes: Any) -> Path:
                     number=number,
                     version=number,
                     metrics={hostile("metric"): 1.0, "rollout/success": 0.5, f"seconds/{hostile('stage')}": 1.0},
-                    trajectories=attempts,
-                    credit=[[0.5, -0.5] for _ in attempts],
+                    trajectories=rollouts,
+                    credit=[[0.5, -0.5] for _ in rollouts],
                     faults=[fault],
                 )
             )
         for number in (0, 2):
             journal.write_evaluation([_make_row(number, place) for place in range(2)])
-        journal.name_panels({hostile("split"): "a" * 64})
+        journal.name_task_sets({hostile("split"): "a" * 64})
     return folder
 
 
 def write_hostile_rollouts(path: Path) -> Path:
-    """Rollouts whose tasks, attempts, states and actions are hostile; with a fault that `check rollouts` finds."""
+    """Rollouts whose tasks, rollouts, states and actions are hostile; with a fault that `check rollouts` finds."""
     rows = [
-        row(hostile("task"), hostile(f"attempt{attempt}"), index, hostile(f"state{index}"), float(attempt == index))
-        | {"action": hostile("action"), "observation": hostile(f"observation{attempt}")}
-        for attempt in range(3)
+        row(hostile("task"), hostile(f"rollout{rollout}"), index, hostile(f"state{index}"), float(rollout == index))
+        | {"action": hostile("action"), "observation": hostile(f"observation{rollout}")}
+        for rollout in range(3)
         for index in range(2)
     ]
     return write(path, rows)
 
 
-def _attempt(task: str, number: int, stop: StopReason = StopReason.TERMINATED) -> Trajectory:
+def _rollout(task: str, number: int, stop: StopReason = StopReason.TERMINATED) -> Trajectory:
     steps = [
         Step(
             index=index,
@@ -77,7 +77,7 @@ def _attempt(task: str, number: int, stop: StopReason = StopReason.TERMINATED) -
     return Trajectory(
         id=f"{task}/{number}",
         task=Task(id=task, env="household", split="train", seed=0, payload={}, tags=(hostile("tag"),)),
-        attempt=number,
+        rollout=number,
         steps=tuple(steps),
         scores={"success": 1.0, "return": 1.0},
         stop=stop,
@@ -85,14 +85,14 @@ def _attempt(task: str, number: int, stop: StopReason = StopReason.TERMINATED) -
     )
 
 
-def _make_row(number: int, place: int) -> EvaluatedAttempt:
-    return EvaluatedAttempt(
+def _make_row(number: int, place: int) -> EvaluatedRollout:
+    return EvaluatedRollout(
         number=number,
         split=hostile("split"),
         seed=0,
         task=hostile(f"task{place}"),
-        attempt=0,
-        panel="b" * 64,
+        rollout=0,
+        task_set="b" * 64,
         tags=hostile("tag").replace(",", ""),
         stop="terminated",
         success=1.0,

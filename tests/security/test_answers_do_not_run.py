@@ -34,7 +34,7 @@ UNREADABLE = {"countdown": 0.01, "puzzle24": 0.01}
 
 @cache
 def task_of(family: str) -> Task:
-    """The family's first question, without the panels around it."""
+    """The family's first question, without the task sets around it."""
     kind, questions = find_verifier(JUDGE).ask({"family": family, "options": "{}", "seeds": [0]}, seconds=60.0)
     assert kind == "answered"
     payload = {"family": family, "question": questions[0][0], "answer": questions[0][1]}
@@ -157,7 +157,7 @@ READ = {
     "figlet_font": {"open", "loads"},
     "rush_hour": {"open"},
 }
-"""What the modules of families that compare call, by somebody who looked: never with the answer, unless as JSON."""
+"""What the modules of categories that compare call, by somebody who looked: never with the answer, unless as JSON."""
 JSON_ALONE = {"loads"}
 
 
@@ -229,7 +229,7 @@ def test_answers_score_as_the_package_scores_them(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.environ.get("PYTHONHASHSEED") != "0", reason="a few families draw from the order of a set")
+@pytest.mark.skipif(os.environ.get("PYTHONHASHSEED") != "0", reason="a few categories draw from the order of a set")
 @pytest.mark.parametrize("family", sorted(set(DATASETS) - {"composite"}))
 @pytest.mark.filterwarnings("ignore")
 def test_every_family_scores_as_the_package_scores_it(family: str) -> None:
@@ -246,7 +246,7 @@ class TestAnotherVersion:
     def test_its_answers_are_judged_apart(self) -> None:
         assert not is_cleared("chain_sum")
         part = ReasoningGym(family="chain_sum", num_train=3, num_validation=1, num_test=1)
-        task = part.panel("train")[0]
+        task = part.task_set("train")[0]
         assert part.open(task).act(f"<answer>{task.payload['answer']}</answer>").success
         assert not part.open(task).act("<answer>nothing</answer>").success
         apart = find_verifier(JUDGE, apart=True)
@@ -260,12 +260,12 @@ class TestAnotherVersion:
             "reasoning_gym 'chain_sum': its scorer may evaluate the model's answers, and this system has no seccomp "
             f"to prevent it; install reasoning-gym=={max(READ_VERSIONS)}, whose scorers were reviewed, or use Linux"
         )
-        for attempt in (
-            lambda: ReasoningGym(family="chain_sum", num_train=4).panel("train"),
+        for rollout in (
+            lambda: ReasoningGym(family="chain_sum", num_train=4).task_set("train"),
             lambda: ReasoningGym(family="chain_sum").open(task),
         ):
             with pytest.raises(ConfigError) as raised:
-                attempt()
+                rollout()
             assert str(raised.value) == said
 
 

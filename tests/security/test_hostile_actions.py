@@ -65,13 +65,13 @@ def no_success(part: Any, task: Task, there: Path) -> None:
 def test_ours_take_them_for_actions_like_others(part: Any, tmp_path: Path) -> None:
     if isinstance(part, Storefront):
         pytest.importorskip("bm25s", reason="the extra `webshop` is not installed")
-    no_success(part, part.panel("train")[0], tmp_path)
+    no_success(part, part.task_set("train")[0], tmp_path)
 
 
 def test_search_takes_them_for_words(tmp_path: Path) -> None:
     pytest.importorskip("bm25s", reason="the extra `search` is not installed")
     part = SearchQa()
-    no_success(part, part.panel("train")[0], tmp_path)
+    no_success(part, part.task_set("train")[0], tmp_path)
     long = "the " * 1_000_000
     assert not exact_match(long, ["Amber Sea"])
     assert f1(long, ["Amber Sea"]) == 0.0
@@ -92,7 +92,7 @@ def test_a_server_is_sent_them_as_text() -> None:
     with serve(answer, "127.0.0.1", 0, max_size=2**24) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         part = Openenv(url=f"http://127.0.0.1:{server.socket.getsockname()[1]}", world="hall", text_field="text")
-        task = part.panel("train")[0]
+        task = part.task_set("train")[0]
         texts = ["__import__('os').system('true')", "\ud800 half", "\0", "(" * 10_000, "x" * 1_000_000]
         for text in texts:
             assert part.open(task).act(text).success is not True
@@ -113,7 +113,7 @@ def test_a_server_is_sent_them_as_text() -> None:
 def test_games_of_packages_are_given_what_their_patterns_can_bear(kind: Any, id: str, tmp_path: Path) -> None:
     pytest.importorskip({Textarena: "textarena", Gem: "gem"}[kind])
     part = kind(id=id, num_train=1, num_validation=1, num_test=1)
-    task = next(chain.from_iterable(part.panel(split) for split in ("train", "validation", "test")))
+    task = next(chain.from_iterable(part.task_set(split) for split in ("train", "validation", "test")))
     for text in hostile_texts(tmp_path / "X"):
         assert part.open(task).act(text).success is not True
     assert list(tmp_path.iterdir()) == []
@@ -156,7 +156,7 @@ class TestServices:
     def opened(self) -> Any:
         pytest.importorskip("bfcl_eval", reason="pip install 'groupwise[bfcl]' and bfcl-eval to call its functions")
         part = Bfcl()
-        tasks = [task for split in ("train", "test") for task in part.panel(split)]
+        tasks = [task for split in ("train", "test") for task in part.task_set(split)]
         return part.open(next(task for task in tasks if "GorillaFileSystem" in part.open(task)._services.instances))
 
     @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ class TestServices:
         outcome.observation.text.encode()
         assert opened.act("ls()").observation.text.encode()
 
-    def test_folders_that_hold_each_other_end_the_attempt(self, opened: Any) -> None:
+    def test_folders_that_hold_each_other_end_the_rollout(self, opened: Any) -> None:
         opened.act("mkdir('p')")
         # Each time a folder that holds what was there before twice: copies share what they hold, the ways to it double.
         twice = "[cp('p', 'q'), mkdir('r'), cp('p', 'r'), cp('q', 'r'), rm('p'), rm('q'), mv('r', 'p')]"

@@ -54,21 +54,21 @@ def test_a_spoilt_pointer_costs_the_words_of_the_model_alone(tmp_path: Path, lat
 
 
 @pytest.mark.parametrize(
-    ("column", "value"), [("outcome", "x"), ("stop", b"\xff\x00"), ("error", b"\xff"), ("attempt", "")]
+    ("column", "value"), [("outcome", "x"), ("stop", b"\xff\x00"), ("error", b"\xff"), ("rollout", "")]
 )
 def test_a_cell_of_another_type_is_one_sentence(tmp_path: Path, column: str, value: object) -> None:
     path = tmp_path / "journal.sqlite"
     with Journal(path) as journal:
         journal.write(Update(number=1, version=1, metrics={}))
     database = sqlite3.connect(path)
-    row = {"number": 1, "task": "t", "attempt": 0, "stop": "terminated", "outcome": 0.0, "success": None}
+    row = {"number": 1, "task": "t", "rollout": 0, "stop": "terminated", "outcome": 0.0, "success": None}
     row |= {"origin": "fresh", "error": None, "steps": b"", "credit": b"", "parent": None, column: value}
     marks = ", ".join("?" * len(row))
     database.execute(f"INSERT INTO trajectories ({', '.join(row)}) VALUES ({marks})", list(row.values()))
     database.commit()
     database.close()
     with Journal(path, read_only=True) as journal, pytest.raises(FileError, match=f"the column {column} holds"):
-        journal.attempts()
+        journal.rollouts()
 
 
 def test_a_secret_is_hidden_before_a_message_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

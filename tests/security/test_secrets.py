@@ -111,7 +111,7 @@ def test_hiding_takes_time_in_proportion(piece: str) -> None:
 )
 def test_a_run_file_that_holds_a_secret_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="holds a secret, which would be kept in the run's folder") as raised:
-        decode_run({"algorithm": {"recipe": "grpo"}} | settings)
+        decode_run({"algorithm": {"method": "grpo"}} | settings)
     assert SECRET not in str(raised.value)
     assert "${NAME}" in str(raised.value)
 
@@ -154,7 +154,7 @@ def test_a_reference_is_looked_up_where_it_is_used_and_kept_as_it_is(monkeypatch
     monkeypatch.setenv("PLACE", "127.0.0.1:9")
     part = Openenv(url="http://${PLACE}", world="w", reset_rest={"api_key": "${EXAMPLE_API_KEY}"}, timeout=1.0)
     assert part.config()["url"] == "http://${PLACE}"
-    task = part.panel("train")[0]
+    task = part.task_set("train")[0]
     assert SECRET not in json.dumps(dict(task.payload))
     assert resolve_references(part.reset_rest) == {"api_key": SECRET}
     pytest.importorskip("websockets")
@@ -180,7 +180,7 @@ def test_what_is_sent_to_a_server_holds_the_value(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(openenv_client, "Session", Session)
     key = {"api_key": "${EXAMPLE_API_KEY}"}
     part = Openenv(url="http://127.0.0.1:9", world="w", reset_rest=key, action_rest=key)
-    part.open(part.panel("train")[0]).act("go")
+    part.open(part.task_set("train")[0]).act("go")
     assert [content["api_key"] for content in sent] == [SECRET, SECRET]
 
 
@@ -208,7 +208,7 @@ class Leaking:
 
 
 @pytest.mark.parametrize("where", ["open", "act", "note"])
-def test_the_error_of_an_attempt_goes_into_the_journal_without_it(where: str, tmp_path: Path) -> None:
+def test_the_error_of_an_rollout_goes_into_the_journal_without_it(where: str, tmp_path: Path) -> None:
     [trajectory] = play(Leaking(where), [Task(id="t")])
     assert trajectory.stop is (StopReason.TERMINATED if where == "note" else StopReason.ERROR)
     with Journal(tmp_path / "journal.sqlite") as journal:
@@ -218,8 +218,8 @@ def test_the_error_of_an_attempt_goes_into_the_journal_without_it(where: str, tm
 
 
 def test_a_report_and_a_screen_hide_what_an_older_journal_holds(tmp_path: Path, groupwise: Run) -> None:
-    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, note=URL)
-    fault = Trajectory(id="t/9", task=Task(id="t"), attempt=9, steps=(), stop=StopReason.ERROR, error=f"at {URL}")
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2, note=URL)
+    fault = Trajectory(id="t/9", task=Task(id="t"), rollout=9, steps=(), stop=StopReason.ERROR, error=f"at {URL}")
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=2, version=2, metrics={}, faults=[fault]))
     with RunFolder(folder) as run:
@@ -268,7 +268,7 @@ def test_a_tracker_is_told_settings_without_secrets(tmp_path: Path) -> None:
 
 def test_the_config_of_a_run_holds_the_name_only(tmp_path: Path) -> None:
     env = {"kind": "openenv", "url": "https://me:${EXAMPLE_API_KEY}@example.org", "world": "w"}
-    config = decode_run({"algorithm": {"recipe": "grpo"}, "env": env, "model": {"kind": "tiny"}})
+    config = decode_run({"algorithm": {"method": "grpo"}, "env": env, "model": {"kind": "tiny"}})
     RunPaths(tmp_path).write_config(config.config())
     written = (tmp_path / "config.toml").read_text()
     assert 'url = "https://me:${EXAMPLE_API_KEY}@example.org"' in written

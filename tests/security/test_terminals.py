@@ -33,19 +33,19 @@ MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 READING = {
     "inspect": ("inspect", "RUN"),
     "inspect an update": ("inspect", "RUN", "--update", "2"),
-    "inspect an attempt": ("inspect", "RUN", "--update", "2", "--task", "task"),
+    "inspect a rollout": ("inspect", "RUN", "--update", "2", "--task", "task"),
     "inspect two runs": ("inspect", "--diff", "RUN", "OTHER"),
     "inspect as JSON": ("inspect", "RUN", "--update", "2", "--task", "task", "--json"),
     "inspect an unknown task": ("inspect", "RUN", "--update", "2", "--task", "nothing"),
     "audit": ("audit", "FILE"),
     "audit a run": ("audit", "RUN"),
     "audit as JSON": ("audit", "FILE", "--json"),
-    "explain": ("explain", "FILE", "--attempt", hostile("attempt1").replace("\0", ""), "--step", "0"),
-    "explain an unknown attempt": ("explain", "FILE", "--attempt", "nobody", "--step", "0"),
+    "explain": ("explain", "FILE", "--rollout", hostile("attempt1").replace("\0", ""), "--step", "0"),
+    "explain an unknown rollout": ("explain", "FILE", "--rollout", "nobody", "--step", "0"),
     "check rollouts": ("check", "rollouts", "FILE"),
-    "panel": ("panel", "RUN"),
+    "task_set": ("task_set", "RUN"),
     "report": ("report", "RUN"),
-    "an unknown recipe": ("recipes", "--show", hostile("recipe").replace("\0", "")),
+    "an unknown method": ("methods", "--show", hostile("method").replace("\0", "")),
     "train": ("train", "config.toml", "--out", "new", "--set", f"env.kind={hostile('kind')}".replace("\0", "")),
     "evaluate": ("evaluate", "RUN"),
     "a wrong option": ("inspect", f"--{hostile('option')}".replace("\0", "")),
@@ -138,7 +138,7 @@ def test_a_terminal_still_has_its_colours(place: Path, monkeypatch: pytest.Monke
 
 
 def test_the_live_view_shows_faults_and_sends_none(capture: Callable[[Callable[[], None]], str]) -> None:
-    fault = Trajectory(id="t/0", task=Task(id="t"), attempt=0, steps=(), stop=StopReason.ERROR, error=hostile("error"))
+    fault = Trajectory(id="t/0", task=Task(id="t"), rollout=0, steps=(), stop=StopReason.ERROR, error=hostile("error"))
     update = Update(number=1, version=1, metrics={"seconds/learn": 1.0}, faults=[fault])
 
     def watch() -> None:

@@ -44,18 +44,18 @@ READING: dict[str, tuple[str, ...]] = {
     "report": ("report", "run"),
     "inspect": ("inspect", "run"),
     "inspect an update": ("inspect", "run", "--update", "1"),
-    "inspect an attempt": ("inspect", "run", "--update", "1", "--task", "TASK"),
+    "inspect a rollout": ("inspect", "run", "--update", "1", "--task", "TASK"),
     "inspect two runs": ("inspect", "--diff", "run", "run"),
     "audit": ("audit", "run"),
-    "audit under its file": ("audit", "run", "--recipe", "run/config.toml"),
-    "explain": ("explain", "run", "--attempt", "0", "--step", "0", "--recipe", "run/config.toml"),
-    "explain what trained": ("explain", "run", "--attempt", "0", "--step", "0"),
+    "audit under its file": ("audit", "run", "--method", "run/config.toml"),
+    "explain": ("explain", "run", "--rollout", "0", "--step", "0", "--method", "run/config.toml"),
+    "explain what trained": ("explain", "run", "--rollout", "0", "--step", "0"),
     "check rollouts": ("check", "rollouts", "run"),
-    "panel": ("panel", "run"),
-    "panel of a file": ("panel", "run/config.toml"),
+    "task_set": ("task_set", "run"),
+    "task_set of a file": ("task_set", "run/config.toml"),
     "evaluate": ("evaluate", "run"),
 }
-NEEDS_IT = {"audit under its file", "explain", "explain what trained", "panel", "panel of a file", "evaluate"}
+NEEDS_IT = {"audit under its file", "explain", "explain what trained", "task_set", "task_set of a file", "evaluate"}
 """What cannot be done without; the others leave out what needs it."""
 
 
@@ -63,7 +63,7 @@ NEEDS_IT = {"audit under its file", "explain", "explain what trained", "panel", 
 def received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A run whose environment and grouper are of a module that lies beside it."""
     (tmp_path / "trap.py").write_text(TRAP, encoding="utf-8")
-    write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, env=TRAPPED_ENV)
+    write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2, env=TRAPPED_ENV)
     monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
     yield tmp_path
     sys.modules.pop("trap", None)
@@ -78,7 +78,7 @@ def trap_algorithm(folder: Path) -> None:
 
 def arguments_of(case: str, folder: Path) -> list[str]:
     with RunFolder(folder / "run") as run:
-        task = run.attempts[0]["task"]
+        task = run.rollouts[0]["task"]
     return [task if argument == "TASK" else argument for argument in READING[case]]
 
 
@@ -94,7 +94,9 @@ def test_no_reading_command_imports_what_a_run_names(case: str, received: Path, 
         assert ran.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("case", ["report", "inspect an attempt", "audit", "panel", "explain", "explain what trained"])
+@pytest.mark.parametrize(
+    "case", ["report", "inspect a rollout", "audit", "task_set", "explain", "explain what trained"]
+)
 def test_with_trust_it_is_loaded(case: str, received: Path, groupwise: Run) -> None:
     trap_algorithm(received)
     ran = groupwise(*arguments_of(case, received), "--trust")
@@ -106,7 +108,7 @@ def test_with_trust_it_is_loaded(case: str, received: Path, groupwise: Run) -> N
 
 def test_the_page_and_inspect_say_what_was_left_alone(received: Path, groupwise: Run) -> None:
     assert groupwise("inspect", "run", "--update", "1").err == ""
-    ran = groupwise(*arguments_of("inspect an attempt", received))
+    ran = groupwise(*arguments_of("inspect a rollout", received))
     assert ran.err == (
         "the env 'trap:Env' is not loaded without --trust: it would run code from outside groupwise; add --trust if "
         "you trust the author of this run\n"
@@ -120,12 +122,12 @@ def test_an_audit_goes_on_without_the_algorithm_it_may_not_load(received: Path, 
     trap_algorithm(received)
     ran = groupwise("audit", "run")
     assert ran.status == 0
-    assert ran.err.startswith("without this run's own recipe: run/config.toml: ")
+    assert ran.err.startswith("without this run's own method: run/config.toml: ")
     assert "hgpo" in ran.out
 
 
 def test_what_a_user_names_on_the_command_line_is_loaded(received: Path, groupwise: Run) -> None:
-    ran = groupwise("panel", "trap:Env")
+    ran = groupwise("task_set", "trap:Env")
     assert ran.status == 0, ran.err
     assert (received / "sprung").exists()
 
@@ -135,10 +137,10 @@ def test_the_current_folder_is_last_and_only_where_code_may_run(received: Path, 
         "import pathlib, sys\n"
         "from groupwise import Part\n"
         "pathlib.Path('paths').write_text(repr(sys.path))\n"
-        "class Env(Part, slot='env'):\n    def panel(self, split):\n        return ()\n"
+        "class Env(Part, slot='env'):\n    def task_set(self, split):\n        return ()\n"
     )
     before = list(sys.path)
-    groupwise("panel", "watch:Env")
+    groupwise("task_set", "watch:Env")
     paths: list[str] = eval((received / "paths").read_text())
     assert paths[-1] == str(received)
     assert str(received) not in paths[:-1]
@@ -150,7 +152,7 @@ def test_the_current_folder_is_last_and_only_where_code_may_run(received: Path, 
 
 @pytest.mark.parametrize("command", [("audit", "run"), ("inspect", "run"), ("check", "env", "mine:Env")])
 def test_no_module_of_the_current_folder_is_taken_for_another(command: tuple[str, ...], tmp_path: Path) -> None:
-    write_run(tmp_path / "run", updates=1, tasks=1, attempts=2)
+    write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2)
     for name in ("json", "numpy", "torch", "tokenizers", "rich", "sqlite3", "decimal"):
         (tmp_path / f"{name}.py").write_text(f"open('sprung', 'w').write({name!r})\n")
     (tmp_path / "mine.py").write_text(
@@ -194,13 +196,13 @@ def test_only_environments_that_work_from_their_fields_are_opened_to_read() -> N
 def test_an_environment_that_reaches_out_is_not_opened_to_read(
     env: dict[str, Any], tmp_path: Path, groupwise: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, env=env)
+    write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2, env=env)
     opened: list[str] = []
     part = find_part_class("env", env["kind"])
-    monkeypatch.setattr(part, "panel", lambda self, split: opened.append(split) or ())
+    monkeypatch.setattr(part, "task_set", lambda self, split: opened.append(split) or ())
     for command in (("report", "run"), ("inspect", "run", "--update", "1"), ("audit", "run")):
         assert groupwise(*command).status == 0
-    ran = groupwise("panel", "run")
+    ran = groupwise("task_set", "run")
     assert (ran.status, opened) == (2, [])
     assert f"the environment '{env['kind']}' is not loaded without --trust" in ran.err
 
@@ -215,10 +217,10 @@ def test_gymnasium_imports_the_module_of_an_id_and_so_it_is_not_decoded_to_read(
 
 
 def test_a_reflection_prompt_of_a_file_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "prompt.txt").write_text("$attempt")
-    Slot("guidance").fill({"kind": "reflection", "prompt": str(tmp_path / "prompt.txt")})
+    (tmp_path / "prompt.txt").write_text("$rollout")
+    Slot("hint").fill({"kind": "reflection", "prompt": str(tmp_path / "prompt.txt")})
     with only_reading(), pytest.raises(ConfigError, match="not loaded without --trust"):
-        Slot("guidance").fill({"kind": "reflection", "prompt": str(tmp_path / "prompt.txt")})
+        Slot("hint").fill({"kind": "reflection", "prompt": str(tmp_path / "prompt.txt")})
 
 
 def test_a_class_does_not_inherit_that_it_stays_inside() -> None:
@@ -254,7 +256,7 @@ class Outside(Part):
 
 
 def test_a_damaged_tokenizer_or_a_path_out_of_the_folder_costs_the_words_only(tmp_path: Path, groupwise: Run) -> None:
-    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2)
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2)
     (folder / "checkpoints" / "0001").mkdir(parents=True)
     for latest, content in (("0001", "{}"), ("0001", '{"version": "1.0"'), ("../../elsewhere", "{}")):
         (folder / "checkpoints" / "latest").write_text(latest)
@@ -277,7 +279,7 @@ def test_the_doctor_looks_at_a_run_file_without_loading_it(
 
 
 def test_a_safe_path_leaves_the_current_folder_out_altogether(received: Path) -> None:
-    ran = run_installed("panel", "trap:Env", cwd=received, env={"PYTHONSAFEPATH": "1"})
+    ran = run_installed("task_set", "trap:Env", cwd=received, env={"PYTHONSAFEPATH": "1"})
     assert ran.returncode == 2
     assert b"No module named 'trap'" in ran.stderr
     assert not (received / "sprung").exists()

@@ -49,7 +49,7 @@ def ask(judged: Verifier, answer: str, seconds: float = 5.0) -> Verdict:
 @needs_linux
 class TestRights:
     @pytest.mark.parametrize(
-        "attempt",
+        "rollout",
         [
             "open({there!r}, 'w')",
             "open({there!r}, 'a')",
@@ -76,7 +76,7 @@ class TestRights:
         ],
     )
     def test_what_leaves_a_trace_ends_the_process_and_costs_the_answer(
-        self, apart: Verifier, tmp_path: Path, attempt: str
+        self, apart: Verifier, tmp_path: Path, rollout: str
     ) -> None:
         kept = tmp_path / "kept"
         kept.write_text("as it was")
@@ -84,7 +84,7 @@ class TestRights:
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(0.05)
             port = server.getsockname()[1]
-            code = attempt.format(there=str(tmp_path / "X"), folder=str(tmp_path), kept=str(kept), port=port)
+            code = rollout.format(there=str(tmp_path / "X"), folder=str(tmp_path), kept=str(kept), port=port)
             assert ask(apart, f"{code}\nscore = 1.0") == Verdict(score=0.0, reason=BROKE_A_RULE)
             with pytest.raises(TimeoutError):
                 server.accept()

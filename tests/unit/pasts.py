@@ -1,4 +1,4 @@
-"""Attempts to remember, by hand: written to a journal, found again."""
+"""Rollouts to remember, by hand: written to a journal, found again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupwise.parts.slots import Draw
 from groupwise.store.journal import Journal, Update
 
 
-def attempt(
+def rollout(
     number: int = 0,
     *,
     task: str = "t",
@@ -26,7 +26,7 @@ def attempt(
     stop: StopReason = StopReason.TERMINATED,
     **fields: Any,
 ) -> Trajectory:
-    """An attempt through some states; a success is paid 1 at its end unless rewards are given."""
+    """A rollout through some states; a success is paid 1 at its end unless rewards are given."""
     last = len(states) - 1
     earned = rewards if rewards is not None else [float(solved and i == last) for i in range(len(states))]
     steps = tuple(
@@ -46,7 +46,7 @@ def attempt(
     return Trajectory(
         id=f"{task}/{number}",
         task=Task(id=task),
-        attempt=number,
+        rollout=number,
         steps=steps,
         scores={"return": sum(earned), "success": float(solved)},
         stop=stop,
@@ -57,7 +57,7 @@ def attempt(
 
 
 def update(number: int, *trajectories: Trajectory, credit: Sequence[Sequence[float]] | None = None) -> Update:
-    """An update of these attempts; credit 0.5 a step unless given."""
+    """An update of these rollouts; credit 0.5 a step unless given."""
     given = credit if credit is not None else [[0.5] * len(one.steps) for one in trajectories]
     return Update(number=number, version=number, metrics={}, trajectories=trajectories, credit=given)
 

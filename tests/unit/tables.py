@@ -9,7 +9,7 @@ from groupwise import StepTable
 
 
 def table(names: str, *rows: Sequence[Any]) -> StepTable:
-    """A table from its rows: `table("task attempt index reward", ("q", 0, 0, 1.0), ...)`."""
+    """A table from its rows: `table("task rollout index reward", ("q", 0, 0, 1.0), ...)`."""
     return StepTable.from_columns(**columns(names, *rows))
 
 
@@ -19,20 +19,20 @@ def columns(names: str, *rows: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def single_steps(*returns: Sequence[float]) -> StepTable:
-    """One task for each sequence of returns, named t0, t1, ...; each attempt has one step."""
+    """One task for each sequence of returns, named t0, t1, ...; each rollout has one step."""
     return table(
-        "task attempt index reward",
+        "task rollout index reward",
         *((f"t{task}", i, 0, float(value)) for task, group in enumerate(returns) for i, value in enumerate(group)),
     )
 
 
 def walks(*paths: Sequence[Any], rewards: Sequence[Sequence[float]] | None = None) -> StepTable:
-    """One task "q"; each path is an attempt, given by its states. Without rewards, all are 0."""
+    """One task "q"; each path is a rollout, given by its states. Without rewards, all are 0."""
     return table(
-        "task attempt index state reward",
+        "task rollout index state reward",
         *(
-            ("q", attempt, index, state, float(rewards[attempt][index]) if rewards else 0.0)
-            for attempt, path in enumerate(paths)
+            ("q", rollout, index, state, float(rewards[rollout][index]) if rewards else 0.0)
+            for rollout, path in enumerate(paths)
             for index, state in enumerate(path)
         ),
     )

@@ -27,7 +27,7 @@ from benchmarks.alfworld.settings import (
     METHODS,
     TWO_CORES,
     VARIANTS,
-    Arm,
+    Variant,
     change_sizes,
     choose_key,
     list_own_parts,
@@ -57,7 +57,7 @@ def part(tmp_path_factory: pytest.TempPathFactory) -> Alfworld:
 
 def _games(part: Alfworld) -> list[Game]:
     folder = find_games_folder(part.path)
-    tasks = part.panel("train")[:NUM_GAMES]
+    tasks = part.task_set("train")[:NUM_GAMES]
     return [open_game(folder, str(task.payload["game"]), str(task.payload["sha256"])) for task in tasks]
 
 
@@ -65,7 +65,7 @@ def _games(part: Alfworld) -> list[Game]:
 def test_the_teacher_wins_every_game_though_it_searches_and_strays(part: Alfworld, noise: float) -> None:
     all_games = _games(part)
     habits, walked, longer = habits_of(all_games), 0, 0
-    for task, game in zip(part.panel("train"), all_games, strict=False):
+    for task, game in zip(part.task_set("train"), all_games, strict=False):
         said = search(game, habits, Random(task.id), noise=noise, max_steps=50)
         environment = part.open(task)
         outcomes = [environment.act(one.command) for one in said]
@@ -82,21 +82,21 @@ def test_a_teacher_that_has_no_step_left_stops_there(part: Alfworld) -> None:
     assert len(search(game, {}, Random(0), noise=0.0, max_steps=2)) == 2
 
 
-def test_a_sloppy_teacher_does_what_is_possible_and_is_imitated_in_it(part: Alfworld) -> None:
+def test_a_noisy_teacher_does_what_is_possible_and_is_imitated_in_it(part: Alfworld) -> None:
     all_games = _games(part)
     habits, lengths = habits_of(all_games), dict[float, int]()
-    for sloppiness in (0.0, 0.4):
-        lengths[sloppiness] = 0
-        for task, game in zip(part.panel("train"), all_games, strict=False):
-            said = search(game, habits, Random(task.id), noise=0.0, max_steps=50, sloppiness=sloppiness)
+    for expert_noise in (0.0, 0.4):
+        lengths[expert_noise] = 0
+        for task, game in zip(part.task_set("train"), all_games, strict=False):
+            said = search(game, habits, Random(task.id), noise=0.0, max_steps=50, expert_noise=expert_noise)
             environment = part.open(task)
             assert all(step.is_learnt and environment.act(step.command).accepted for step in said)
-            lengths[sloppiness] += len(said)
+            lengths[expert_noise] += len(said)
     assert lengths[0.4] > 1.2 * lengths[0.0]  # it loses its way, not its goal
 
 
 def test_a_game_that_is_searched_again_is_searched_otherwise(part: Alfworld, tmp_path: Path) -> None:
-    content = run_settings("tiny", part.path, Arm(TWO_CORES), method="grpo", on_gpu=False)
+    content = run_settings("tiny", part.path, Variant(TWO_CORES), method="grpo", on_gpu=False)
     with open_run(decode_run(content), tmp_path / "run") as run:
         once, thrice = (teach(run, run.tasks[:6], noise=0.0, searches=searches) for searches in (1, 3))
     assert thrice[: len(once)] == once
@@ -107,14 +107,14 @@ def test_a_game_that_is_searched_again_is_searched_otherwise(part: Alfworld, tmp
 def test_in_the_published_frame_the_teacher_chooses_between_tags_from_a_list_after_two_steps(
     part: Alfworld, tmp_path: Path
 ) -> None:
-    content = run_settings("tiny", part.path, Arm(TWO_CORES, frame="published"), method="grpo", on_gpu=False)
+    content = run_settings("tiny", part.path, Variant(TWO_CORES, frame="published"), method="grpo", on_gpu=False)
     with open_run(decode_run(content), tmp_path / "run") as run:
         samples = teach(run, run.tasks[:1], noise=0.0)
         prompts, responses = (
             [run.prompter.text(ids) for ids in column]
             for column in zip(*((sample.prompt_ids, sample.response_ids) for sample in samples), strict=True)
         )
-        rule = run.config.rollout.action_rule
+        rule = run.config.rollout.action_parser
     for prompt, response in zip(prompts, responses, strict=True):
         action = rule.read(response, stopped=True)
         listed = prompt.partition("possible actions :")[2].partition("think first")[0]
@@ -133,7 +133,7 @@ def test_the_small_model_is_not_put_into_the_published_frame(capsys: pytest.Capt
 
 
 def test_the_teacher_opens_what_it_looks_into_and_leaves_when_it_has_seen_the_thing(part: Alfworld) -> None:
-    task = next(task for task in part.panel("train") if task.tags == ("pick_and_place_simple",))
+    task = next(task for task in part.task_set("train") if task.tags == ("pick_and_place_simple",))
     game = open_game(find_games_folder(part.path), str(task.payload["game"]), str(task.payload["sha256"]))
     for seed in range(20):
         environment = part.open(task)
@@ -156,14 +156,14 @@ def test_packed_games_are_the_same_tasks_where_they_are_unpacked(
 ) -> None:
     source, folder = tmp_path / "some", find_games_folder(part.path)
     for split in SPLITS:
-        game = Path(str(part.panel(split)[0].payload["game"]))
+        game = Path(str(part.task_set(split)[0].payload["game"]))
         shutil.copytree(folder / game, source / game)
     (source / game / "traj_data.json").write_text("{}")
     assert pack_games(source, tmp_path / "games.tar.xz") == 3
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     unpacked = unpack_games(tmp_path / "games.tar.xz")
-    assert [Alfworld(path=str(unpacked)).panel(split)[0].id for split in SPLITS] == [
-        part.panel(split)[0].id for split in SPLITS
+    assert [Alfworld(path=str(unpacked)).task_set(split)[0].id for split in SPLITS] == [
+        part.task_set(split)[0].id for split in SPLITS
     ]
     assert not list(unpacked.rglob("traj_data.json"))
     assert unpack_games(tmp_path / "games.tar.xz") == unpacked
@@ -209,21 +209,21 @@ class _Kills:
 def test_a_method_whose_process_is_killed_keeps_nobody_waiting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_methods([{"method": "grpo", "folder": str(tmp_path), "arm": _Kills()}])
+    run_methods([{"method": "grpo", "folder": str(tmp_path), "variant": _Kills()}])
     assert read_record(method_record(tmp_path, "grpo"))["is_trained"] is True
     assert capsys.readouterr().err == "grpo: ended with exit code 9; its record ends there\n"
 
 
 def test_the_settings_are_those_of_the_results_that_more_seeds_are_pooled_with() -> None:
     written = json.loads((ROOT / "benchmarks" / "results" / "alfworld_seeds" / "observation_seed_0.json").read_text())
-    arm = Arm(FULL, key="observation")
-    assert {method: settings_hash(arm, method=method, on_gpu=True) for method in METHODS} == written["settings"]
+    variant = Variant(FULL, key="observation")
+    assert {method: settings_hash(variant, method=method, on_gpu=True) for method in METHODS} == written["settings"]
 
 
 @pytest.mark.parametrize("method", [*METHODS, "shrunk_hgae", *VARIANTS])
 def test_every_method_is_a_run_of_its_own(method: str, part: Alfworld) -> None:
     contents = {
-        name: run_settings("tiny", part.path, Arm(TWO_CORES), method=name, on_gpu=False)
+        name: run_settings("tiny", part.path, Variant(TWO_CORES), method=name, on_gpu=False)
         for name in (*METHODS, "shrunk_hgae", *VARIANTS)
     }
     run = decode_run(contents[method])
@@ -232,25 +232,29 @@ def test_every_method_is_a_run_of_its_own(method: str, part: Alfworld) -> None:
 
 
 def test_methods_differ_in_their_credit_alone_and_what_else_differs_is_named() -> None:
-    arm = Arm(TWO_CORES)
+    variant = Variant(TWO_CORES)
     for method in {*METHODS, *CREDIT, *VARIANTS} - {"shrunk_hgae_step_ratio"}:
-        assert list_own_parts(arm, method=method) == [], method
-    assert list_own_parts(arm, method="shrunk_hgae_step_ratio") == ["algorithm.loss.ratio"]
-    assert list_own_parts(arm, method="dapo") == ["algorithm.filters", "algorithm.loss.surrogate.high"]
-    assert [choose_key(arm, method=method) for method in ("hgpo", "hgpo_situation")] == ["observation", "situation"]
+        assert list_own_parts(variant, method=method) == [], method
+    assert list_own_parts(variant, method="shrunk_hgae_step_ratio") == ["algorithm.loss.ratio"]
+    assert list_own_parts(variant, method="dapo") == ["algorithm.filters", "algorithm.loss.surrogate.high"]
+    assert [choose_key(variant, method=method) for method in ("hgpo", "hgpo_situation")] == ["observation", "situation"]
 
 
-def test_a_variant_has_its_recipe_with_its_own_settings() -> None:
-    deep = run_settings("", "", Arm(TWO_CORES), method="hgpo_depth_4", on_gpu=False)["algorithm"]
-    assert (deep["recipe"], deep["depth"], deep["invalid_penalty"]) == ("hgpo", 4, 0.0)
-    released = run_settings("", "", Arm(TWO_CORES), method="gigpo_released", on_gpu=False)["algorithm"]
-    assert (released["recipe"], released["reference"], released["invalid_penalty"]) == ("gigpo", True, 0.1)
+def test_a_variant_has_its_method_with_its_own_settings() -> None:
+    deep = run_settings("", "", Variant(TWO_CORES), method="hgpo_depth_4", on_gpu=False)["algorithm"]
+    assert (deep["method"], deep["depth"], deep["invalid_penalty"]) == ("hgpo", 4, 0.0)
+    released = run_settings("", "", Variant(TWO_CORES), method="gigpo_released", on_gpu=False)["algorithm"]
+    assert (released["method"], released["reference"], released["invalid_penalty"]) == ("gigpo", True, 0.1)
 
 
 def test_where_seeds_begin_is_in_their_hash() -> None:
-    arms = [Arm(TWO_CORES), Arm(TWO_CORES, is_from_scratch=True), Arm(TWO_CORES, is_from_scratch=True, start="ab")]
-    arms += [Arm(TWO_CORES, is_from_scratch=True, start="cd")]
-    assert len({settings_hash(arm, method="hgpo", on_gpu=False) for arm in arms}) == 4
+    variants = [
+        Variant(TWO_CORES),
+        Variant(TWO_CORES, is_from_scratch=True),
+        Variant(TWO_CORES, is_from_scratch=True, start="ab"),
+    ]
+    variants += [Variant(TWO_CORES, is_from_scratch=True, start="cd")]
+    assert len({settings_hash(variant, method="hgpo", on_gpu=False) for variant in variants}) == 4
 
 
 def test_what_is_shown_is_said_too_but_counts_less() -> None:
@@ -273,7 +277,7 @@ def test_what_is_shown_is_said_too_but_counts_less() -> None:
         ((1,), (4, 3, 2), (0.3, 1.0, 1.0)),
     ]
     assert all(sample.trains for sample in weighed)
-    with pytest.raises(ConfigError, match="step 0 of attempt 0: its prompt does not continue the one before"):
+    with pytest.raises(ConfigError, match="step 0 of rollout 0: its prompt does not continue the one before"):
         weigh_observations([steps[0], step((1, 5, 9), (7, 2), 0)], 0.3)
 
 
@@ -282,12 +286,12 @@ def test_a_start_is_taken_over_whole_and_no_other_after_it(tmp_path: Path) -> No
         adopt_start(SCRATCH_START, tmp_path)
         assert digest_start(tmp_path) == digest_start(SCRATCH_START)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["start", "start.json"]
-    arm = Arm(TWO_CORES, is_from_scratch=True)
-    check_start(SCRATCH_START, tmp_path, arm)
+    variant = Variant(TWO_CORES, is_from_scratch=True)
+    check_start(SCRATCH_START, tmp_path, variant)
     with pytest.raises(ConfigError, match=r"goes on from a given start; give it again as --start"):
-        check_start(None, tmp_path, arm)
+        check_start(None, tmp_path, variant)
     with pytest.raises(ConfigError, match=r"is a start of `scratch`; give --model scratch$"):
-        check_start(SCRATCH_START, tmp_path, Arm(FULL))
+        check_start(SCRATCH_START, tmp_path, Variant(FULL))
     (start_checkpoint(tmp_path) / "model.safetensors").write_bytes(b"changed")
     with pytest.raises(ConfigError) as raised:
         adopt_start(SCRATCH_START, tmp_path)
@@ -306,12 +310,12 @@ def test_a_record_holds_the_methods_that_were_asked_for_under_their_own_hash(tmp
         mark = {"mark": 1, "update": 1, "total_steps": 200}
         record = {"seconds": {}, "curve": curve, "marks": [mark], "evaluations": {"1": _rows({"a": [1], "b": [0]})}}
         write_record(method_record(tmp_path, method), record)
-    arm, named = Arm(FULL), {"name": "small", "command": "", "commit": ""}
-    alone, all_three = (summarise(tmp_path, arm, methods=asked, **named) for asked in (["shrunk_hgae"], METHODS))
+    variant, named = Variant(FULL), {"name": "small", "command": "", "commit": ""}
+    alone, all_three = (summarise(tmp_path, variant, methods=asked, **named) for asked in (["shrunk_hgae"], METHODS))
     assert (list(alone["methods"]), list(all_three["methods"])) == (["shrunk_hgae"], ["grpo"])
     for record in (alone, all_three):
         (method,) = record["methods"]
-        assert record["settings"] == {method: settings_hash(arm, method=method, on_gpu=has_gpu())}
+        assert record["settings"] == {method: settings_hash(variant, method=method, on_gpu=has_gpu())}
     assert alone["methods"]["shrunk_hgae"]["by_mark"][0]["success"]["valid_seen"]["success"] == 0.5
     assert ElementTree.fromstring(picture(alone)) is not None
 
@@ -396,12 +400,12 @@ def test_the_table_of_an_audit_says_who_is_alone_at_each_depth() -> None:
     level = {"compared_steps": 60, "alone_steps": 30, "too_early_steps": 10, "mean_size": 3.0, "baseline_shift": 0.5}
     more = {"relative_shift": 0.25, "sign_flips": 6, "compared_at_both": 60}
     audit = {
-        "census": {"tasks": 2, "attempts": 16, "steps": 100},
+        "census": {"tasks": 2, "rollouts": 16, "steps": 100},
         "levels": [{"depth": depth, **level, **more} for depth in range(3)],
     }
-    lines = table(audit, "some attempts").splitlines()
+    lines = table(audit, "some rollouts").splitlines()
     assert lines[0].startswith(
-        "Measured on some attempts: 2 tasks, 16 attempts, 100 steps (`groupwise audit`). At depth 2,"
+        "Measured on some rollouts: 2 tasks, 16 rollouts, 100 steps (`groupwise audit`). At depth 2,"
     )
     assert lines[-1] == "| 2 | 60.0 % | 30.0 % | 10.0 % | 3.0 | 0.50 (0.25 deviations) | 10.0 % |"
 
@@ -411,5 +415,5 @@ def test_methods_beside_each_other_take_as_long_as_the_longest() -> None:
     assert count_hours({"seconds": {"teacher": 180.0}}, records) == pytest.approx(0.1)
     assert count_hours({}, {}) == 0
     assert count_hours({}, records, side_by_side=False) == pytest.approx(0.07)
-    again = {"grpo": {"seconds": {"evaluate": 360.0, "panels": 90.0}}}  # the panels are part of evaluating
+    again = {"grpo": {"seconds": {"evaluate": 360.0, "task_sets": 90.0}}}  # the task sets are part of evaluating
     assert count_hours({}, again) == pytest.approx(0.1)

@@ -23,8 +23,8 @@ from benchmarks.alfworld.settings import (
     TEMPERATURES,
     TWO_CORES,
     VARIANTS,
-    Arm,
     Sizes,
+    Variant,
     choose_key,
     list_own_parts,
     settings_hash,
@@ -46,7 +46,7 @@ GRPO, GIGPO = (0.1, 0.2, 0.3, 0.4, 0.9), (0.3, 0.3, 0.3, 0.3, 0.3)
 """Success of the two methods at the last mark, by seed."""
 
 
-def _panels(seen: float, unseen: float | None = None) -> dict[str, Any]:
+def _task_sets(seen: float, unseen: float | None = None) -> dict[str, Any]:
     """140 games of valid_seen and 60 of valid_unseen, which are equally hard unless said otherwise."""
     unseen = seen if unseen is None else unseen
     return {"valid_seen": {"success": seen, "tasks": 140}, "valid_unseen": {"success": unseen, "tasks": 60}}
@@ -59,13 +59,13 @@ def _mark(mark: int, total_steps: int, success: Mapping[str, Any]) -> dict[str, 
 def _record(seed: int, at_end: Mapping[str, float], *, settings: str = "aa", **changes: Any) -> dict[str, Any]:
     """A record whose methods were evaluated once past the last mark."""
     methods = {
-        method: {"seconds": {"train": 1800.0, "evaluate": 1800.0}, "by_mark": [_mark(2, 210, _panels(success))]}
+        method: {"seconds": {"train": 1800.0, "evaluate": 1800.0}, "by_mark": [_mark(2, 210, _task_sets(success))]}
         for method, success in at_end.items()
     }
     start = {"imitated": {"losses": [0.5 + seed]}, "seconds": {"imitate": 360.0}}
-    facts = {"seed": seed, "commit": f"c{seed}", "command": f"run {seed}", "hours": 1.1}
-    facts["settings"] = dict.fromkeys(at_end, settings)
-    return {**SHARED, **facts, "start": start, "success": {"warm_start": _panels(0.1)}, "methods": methods, **changes}
+    info = {"seed": seed, "commit": f"c{seed}", "command": f"run {seed}", "hours": 1.1}
+    info["settings"] = dict.fromkeys(at_end, settings)
+    return {**SHARED, **info, "start": start, "success": {"warm_start": _task_sets(0.1)}, "methods": methods, **changes}
 
 
 def _five() -> dict[str, dict[str, Any]]:
@@ -101,9 +101,9 @@ def test_five_seeds_give_the_numbers_that_one_finds_by_hand() -> None:
     assert difference["interval"] == pytest.approx([-0.08 - half, -0.08 + half], rel=0.01)
 
 
-def test_both_panels_count_by_their_games() -> None:
+def test_both_task_sets_count_by_their_games() -> None:
     record = _record(0, {"grpo": 0.0})
-    record["methods"]["grpo"]["by_mark"] = [_mark(2, 210, _panels(0.5, 1.0))]
+    record["methods"]["grpo"]["by_mark"] = [_mark(2, 210, _task_sets(0.5, 1.0))]
     assert pool({"a": record}, command="")["marks"][0]["methods"]["grpo"]["both"]["value"] == 0.65  # 70 + 60 of 200
 
 
@@ -125,7 +125,7 @@ def test_success_after_imitation_and_where_everything_comes_from_stand_beside() 
 def test_temperature_1_is_pooled_where_all_methods_of_a_seed_came_to_the_last_mark() -> None:
     records = _five()
     for seed, record in enumerate(records.values()):
-        record["success_at_1"] = {"grpo": _panels(0.1 * seed), "gigpo": _panels(0.5)}
+        record["success_at_1"] = {"grpo": _task_sets(0.1 * seed), "gigpo": _task_sets(0.5)}
         for method in record["methods"].values():
             method["total_steps"] = 210
     sampled = pool(records, command="")["sampled"]
@@ -149,8 +149,8 @@ def test_with_three_seeds_there_are_means_and_no_intervals() -> None:
     records = dict(list(_five().items())[:3])
     (mark,) = pool(records, command="")["marks"]
     assert mark["methods"]["grpo"]["both"] == {"value": 0.2, "interval": None, "by_seed": [0.1, 0.2, 0.3]}
-    panel = mark["comparisons"][0]["both"]
-    assert (panel["difference"]["interval"], panel["improvement"]["interval"]) == (None, None)
+    task_set = mark["comparisons"][0]["both"]
+    assert (task_set["difference"]["interval"], task_set["improvement"]["interval"]) == (None, None)
 
 
 def test_a_seed_counts_at_a_mark_where_all_its_methods_were_evaluated() -> None:
@@ -158,7 +158,7 @@ def test_a_seed_counts_at_a_mark_where_all_its_methods_were_evaluated() -> None:
     for seed, record in enumerate(records.values()):
         for method in ("grpo", "gigpo"):
             if (seed, method) != (1, "gigpo"):
-                record["methods"][method]["by_mark"].insert(0, _mark(1, 120, _panels(0.15)))
+                record["methods"][method]["by_mark"].insert(0, _mark(1, 120, _task_sets(0.15)))
     first, last = pool(records, command="")["marks"]
     assert [(mark["steps"], mark["methods"]["grpo"]["seeds"]) for mark in (first, last)] == [
         (100, [0, 2, 3, 4]),
@@ -169,7 +169,7 @@ def test_a_seed_counts_at_a_mark_where_all_its_methods_were_evaluated() -> None:
 
 def test_the_first_update_past_a_mark_counts() -> None:
     record = _record(0, {"grpo": 0.0})
-    record["methods"]["grpo"]["by_mark"] = [_mark(1, 110, _panels(0.2)), _mark(1, 190, _panels(0.6))]
+    record["methods"]["grpo"]["by_mark"] = [_mark(1, 110, _task_sets(0.2)), _mark(1, 190, _task_sets(0.6))]
     (mark,) = pool({"a": record}, command="")["marks"]
     assert mark["methods"]["grpo"]["valid_seen"]["value"] == 0.2
 
@@ -209,7 +209,7 @@ def test_what_does_not_fit_is_refused_and_named(seed: int, changes: Mapping[str,
 
 
 def test_methods_of_a_seed_go_on_from_one_start() -> None:
-    other = _record(0, {"hgae": 0.5}, settings="bb", success={"warm_start": _panels(0.2)})
+    other = _record(0, {"hgae": 0.5}, settings="bb", success={"warm_start": _task_sets(0.2)})
     assert _refusal([_record(0, {"grpo": 0.5}), other]) == (
         "seeds/1.json: seed 0 has another start there than in seeds/0.json; "
         "methods are compared from one start, pool it by itself"
@@ -242,7 +242,7 @@ def test_an_early_record_that_does_not_say_its_settings_is_refused() -> None:
         ('{"seed": ', "it is not JSON (Expecting value: line 1 column 10 (char 9)); leave it out, or make it anew"),
         ("[]", "found list, and a record is an object; leave it out"),
         (
-            json.dumps(_record(0, {"grpo": 0.5}, success={"grpo": _panels(0.5)})),
+            json.dumps(_record(0, {"grpo": 0.5}, success={"grpo": _task_sets(0.5)})),
             "it has no 'success.warm_start', and methods are compared from one start; leave it out",
         ),
         (
@@ -268,7 +268,7 @@ def test_every_method_that_has_settings_has_a_name_and_a_colour() -> None:
     assert "shrunk HGAE (1 seeds)" in draw_seeds(pool(records, command=""))
 
 
-def test_a_recipe_without_a_name_of_its_own_is_drawn_too() -> None:
+def test_a_method_without_a_name_of_its_own_is_drawn_too() -> None:
     assert "salt (1 seeds)" in draw_seeds(pool({"0.json": _record(0, {"salt": 0.5})}, command=""))
 
 
@@ -292,7 +292,9 @@ def test_variants_come_last_and_have_a_table_of_their_own(monkeypatch: pytest.Mo
     shares = {"hgpo_depth_1": 0.6, "salt": 0.1, "hgpo": 0.5, "grpo": 0.3}
     records = {f"{seed}.json": _record(seed, shares) for seed in range(4)}
     for record in records.values():
-        record["success_at_1"] = {method: _panels(share / 2) for method, share in {**shares, "warm_start": 0.1}.items()}
+        record["success_at_1"] = {
+            method: _task_sets(share / 2) for method, share in {**shares, "warm_start": 0.1}.items()
+        }
         for method in record["methods"].values():
             method["total_steps"] = 210
     pooled = pool(records, command="")
@@ -344,7 +346,7 @@ def test_the_picture_has_a_thin_line_a_seed_and_a_bar_an_interval() -> None:
     pooled = pool(_five(), command="")
     drawn = ElementTree.fromstring(draw_seeds(pooled))
     lines = [element.attrib for element in drawn.iter() if element.tag.endswith("polyline")]
-    assert [line["stroke-width"] for line in lines].count("0.8") == 2 * 2 * 5  # panels, methods, seeds
+    assert [line["stroke-width"] for line in lines].count("0.8") == 2 * 2 * 5  # task sets, methods, seeds
     assert [line["stroke-width"] for line in lines].count("2.2") == 2 * 2
     assert sum(element.tag.endswith("circle") for element in drawn.iter()) == 2 * 2
     few = dict(list(_five().items())[:2])
@@ -361,7 +363,7 @@ def test_intervals_over_few_runs_hold_the_truth_less_often_than_they_say() -> No
 
 def test_a_report_names_seeds_and_intervals() -> None:
     lines = report(pool(_five(), command="")).splitlines()
-    assert lines[0] == "all games of both panels, 5 seeds, 5.50 hours of one device"
+    assert lines[0] == "all games of both task sets, 5 seeds, 5.50 hours of one device"
     assert " ".join(lines[1].split()) == "after imitation 10.0 % (10.0 to 10.0) seeds [0, 1, 2, 3, 4]"
 
 
@@ -375,7 +377,7 @@ def test_the_tables_of_the_page_give_intervals_where_there_are_some(monkeypatch:
     # By hand -46.7 to +30.7; our quantile of Student's distribution is right to 1 %.
     assert "| GiGPO over GRPO | both | -8.0 (-46.6 to +30.6) | +20.0, +10.0, +0.0, -10.0, -60.0 | 0.50 (" in comparisons
     assert "| shrunk HGAE over GRPO | both | -40.0 | -40.0 |  |" in comparisons
-    assert [comparisons.count(f"| GiGPO over GRPO | {panel} |") for panel in ("valid_seen", "both")] == [1, 1]
+    assert [comparisons.count(f"| GiGPO over GRPO | {task_set} |") for task_set in ("valid_seen", "both")] == [1, 1]
     assert "| shrunk HGAE over GRPO | valid_seen |" not in comparisons
 
 
@@ -383,7 +385,7 @@ def test_the_tables_of_one_start_name_it_once_and_hold_both_temperatures(monkeyp
     tables = importlib.import_module("alfworld_tables")
     records = _five()
     for record in records.values():
-        record["success_at_1"] = {"warm_start": _panels(0.15), "grpo": _panels(0.2), "gigpo": _panels(0.6)}
+        record["success_at_1"] = {"warm_start": _task_sets(0.15), "grpo": _task_sets(0.2), "gigpo": _task_sets(0.6)}
         for method in record["methods"].values():
             method["total_steps"] = 210
     monkeypatch.setattr(tables, "result", lambda name: pool(records, command=""))
@@ -399,8 +401,8 @@ def test_the_tables_of_one_start_name_it_once_and_hold_both_temperatures(monkeyp
 @pytest.mark.parametrize("file", sorted(SEEDS.glob("*.json")), ids=lambda file: file.stem)
 def test_the_hash_of_a_committed_seed_is_that_of_its_settings(file: Path) -> None:
     record = json.loads(file.read_text())
-    arm = Arm(Sizes(**record["sizes"]), seed=record["seed"], key=record["key"])
-    assert {method: settings_hash(arm, method=method, on_gpu=True) for method in record["methods"]} == record[
+    variant = Variant(Sizes(**record["sizes"]), seed=record["seed"], key=record["key"])
+    assert {method: settings_hash(variant, method=method, on_gpu=True) for method in record["methods"]} == record[
         "settings"
     ]
 
@@ -410,12 +412,12 @@ def test_the_hash_of_a_seed_from_scratch_holds_the_committed_start(file: Path) -
     record, start = json.loads(file.read_text()), json.loads((SCRATCH_START / "start.json").read_text())
     sizes = Sizes(**record["sizes"])
     assert sizes == TWO_CORES
-    arm = Arm(sizes, seed=record["seed"], is_from_scratch=True, start=digest_start(SCRATCH_START))
+    variant = Variant(sizes, seed=record["seed"], is_from_scratch=True, start=digest_start(SCRATCH_START))
     for method, described in record["methods"].items():
-        assert settings_hash(arm, method=method, on_gpu=False) == record["settings"][method]
+        assert settings_hash(variant, method=method, on_gpu=False) == record["settings"][method]
         assert (described["key"], described["own_parts"]) == (
-            choose_key(arm, method=method),
-            list_own_parts(arm, method=method),
+            choose_key(variant, method=method),
+            list_own_parts(variant, method=method),
         )
     assert record["start"]["imitated"] == start["imitated"]
     usual, sampled = (summarise_rows(at_temperature(start["warm_start"], temperature)) for temperature in TEMPERATURES)

@@ -13,7 +13,7 @@ from benchmarks.aliased.dial import GAMMA, Setting, draw_worlds, list_settings
 from benchmarks.aliased.measure import BY_STATE, DEPTHS, lay_out_groups, measure_setting, sum_squared_bias
 from benchmarks.aliased.plot import draw_picture
 from benchmarks.aliased.theory import foresee_level
-from groupwise.lab import sample_attempts, solve_exactly
+from groupwise.lab import sample_rollouts, solve_exactly
 
 RESULT = Path(__file__).parents[2] / "benchmarks" / "results" / "aliased.json"
 SECOND = RESULT.with_name("aliased_seed_1.json")
@@ -36,18 +36,18 @@ def test_a_planted_bias_is_found_and_noise_is_not_taken_for_one() -> None:
 def test_what_is_hidden_never_grows_with_depth_and_is_the_variance_of_value(window: int) -> None:
     setting = Setting(hidden_bits=2, window=window)
     for world, policy in draw_worlds(setting, tasks=3, seed=1):
-        levels = [foresee_level(world, policy, depth=depth, attempts=8, gamma=GAMMA) for depth in (0, 1, 2)]
+        levels = [foresee_level(world, policy, depth=depth, rollouts=8, gamma=GAMMA) for depth in (0, 1, 2)]
         assert levels[0].hidden >= levels[1].hidden >= levels[2].hidden > 0
         assert levels[0].company > levels[1].company > levels[2].company
         assert levels[0].power == pytest.approx(levels[2].power, abs=1e-12)
         assert levels[0].own_noise == pytest.approx(levels[2].own_noise, abs=1e-12)
 
 
-def test_own_noise_and_power_are_those_of_many_attempts() -> None:
+def test_own_noise_and_power_are_those_of_many_rollouts() -> None:
     (world, policy), *_ = draw_worlds(Setting(hidden_bits=2), tasks=1, seed=0)
-    level = foresee_level(world, policy, depth=0, attempts=8, gamma=GAMMA)
+    level = foresee_level(world, policy, depth=0, rollouts=8, gamma=GAMMA)
     values = solve_exactly(world, policy, gamma=GAMMA)
-    played = sample_attempts(world, policy, attempts=20_000, generator=np.random.default_rng(0))
+    played = sample_rollouts(world, policy, rollouts=20_000, generator=np.random.default_rng(0))
     power = (values.advantages_of(played) ** 2).sum() / 20_000
     assert power == pytest.approx(level.power, rel=0.03)
     to_go = np.zeros_like(played.reward)
@@ -60,7 +60,7 @@ def test_own_noise_and_power_are_those_of_many_attempts() -> None:
 
 
 def test_theory_foresees_what_is_measured() -> None:
-    measured = measure_setting(Setting(hidden_bits=2, passages=0), tasks=3, attempts=4000, seed=0)
+    measured = measure_setting(Setting(hidden_bits=2, passages=0), tasks=3, rollouts=4000, seed=0)
     for name, rows in measured.credit.items():
         if name not in measured.foreseen:
             continue
@@ -75,7 +75,7 @@ def test_theory_foresees_what_is_measured() -> None:
 
 def test_the_same_settings_give_the_same_numbers() -> None:
     settings = list_settings()[4::24]
-    first, again = (study(settings, tasks=2, attempts=64, seed=3, workers=1) for _ in range(2))
+    first, again = (study(settings, tasks=2, rollouts=64, seed=3, workers=1) for _ in range(2))
     assert len(settings) == 3
     assert first == again
     assert first["pooled"]["window 2, 0 hidden bits"]["settings"] == 1
@@ -86,7 +86,7 @@ def test_a_second_seed_agrees_as_often_as_the_page_says() -> None:
     pairs = [
         (gain, second["pooled"][name]["gain"][pair])
         for name, pooled in first["pooled"].items()
-        if name.endswith("attempts")
+        if name.endswith("rollouts")
         for pair, gain in pooled["gain"].items()
     ]
     clear = [(gain, again) for gain, again in pairs if gain[1] > 0 or gain[2] < 0]

@@ -32,8 +32,8 @@ def test_a_setting_that_the_page_names_is_one(path: str) -> None:
     section, name, *_ = path.split(".")
     assert section in SECTIONS
     if section == "algorithm":
-        options = {option for recipe in methods.names() for option in methods.summary(recipe).options}
-        assert name in options | {"recipe"} | set(Algorithm.model_fields)
+        options = {option for method in methods.names() for option in methods.summary(method).options}
+        assert name in options | {"method"} | set(Algorithm.model_fields)
     elif section in ("env", "model", "engine"):
         assert name in {"kind", "max_steps", "path"}
     else:

@@ -53,7 +53,7 @@ def test_the_run_file_is_one_for_all() -> None:
     assert config["engine"]["kind"] == "server"
     assert config["engine"]["urls"] == []
     assert config["training"]["learner"]["kind"] == "sharded"
-    assert config["training"]["weight_transfer"]["kind"] == "through_file", "other nodes have no memory in common"
+    assert config["training"]["weight_sync"]["kind"] == "through_file", "other nodes have no memory in common"
 
 
 def test_every_object_has_a_kind_and_a_name_once_in_a_file() -> None:

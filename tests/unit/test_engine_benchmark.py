@@ -26,14 +26,14 @@ def answer(requests: Sequence[Request]) -> list[Generation]:
     ]
 
 
-def test_attempts_share_an_opening_and_go_on_with_what_was_sampled() -> None:
+def test_rollouts_share_an_opening_and_go_on_with_what_was_sampled() -> None:
     turns: list[Sequence[Request]] = []
 
     def record(requests: Sequence[Request]) -> list[Generation]:
         turns.append(requests)
         return answer(requests)
 
-    loads.time_agents(record, 100, number=3, attempts=16)
+    loads.time_agents(record, 100, number=3, rollouts=16)
     assert [len(turn) for turn in turns] == [16] * loads.TURNS
     assert len({request.prompt_ids for request in turns[0]}) == 2
     assert len({request.seed for turn in turns for request in turn}) == 16 * loads.TURNS

@@ -16,14 +16,14 @@ from benchmarks.line_credit.scripted_sums import ScriptedSums
 from benchmarks.line_credit.slipping_policy import SlippingPolicy
 from groupwise.engines.engine import Request
 from groupwise.envs import WorkedSums
-from groupwise.rollout.measures import Continuation
+from groupwise.rollout.scorers import Continuation
 from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from tests.equivalence.example_runs import EXAMPLES, overrides_of
 
 PART, POLICY = WorkedSums(num_terms=4), SlippingPolicy(slip=0.2, slip_at_carry=0.4)
-TASKS = PART.panel("test")[:2]
+TASKS = PART.task_set("test")[:2]
 
 
 def make_sums() -> ScriptedSums:
@@ -32,7 +32,7 @@ def make_sums() -> ScriptedSums:
 
 def test_recorded_log_probs_are_those_of_the_policy() -> None:
     sums = make_sums()
-    step = sums.attempt(TASKS[1], 0, np.random.default_rng(0)).steps[0]
+    step = sums.rollout(TASKS[1], 0, np.random.default_rng(0)).steps[0]
     assert sums.score([(step.prompt_ids, step.response_ids)]) == [pytest.approx(step.logp_behaviour)]
     uncertain = [place for place, logp in enumerate(step.logp_behaviour) if logp < 0]
     assert [sums.pieces(step.response_ids)[place - 1] for place in uncertain] == ["=", "=", "=", "answer"]
@@ -51,7 +51,7 @@ def test_going_on_from_a_prefix_comes_to_its_chance() -> None:
 
 def test_an_answer_after_a_stub_is_that_of_the_head() -> None:
     sums, terms = make_sums(), TASKS[0].payload["terms"]
-    prompt = (*sums.attempt(TASKS[0], 0, np.random.default_rng(0)).steps[0].prompt_ids, *sums.encode("answer"))
+    prompt = (*sums.rollout(TASKS[0], 0, np.random.default_rng(0)).steps[0].prompt_ids, *sums.encode("answer"))
     chances = POLICY.answer_chances(terms, ())
     (scored,) = sums.score([(prompt, sums.encode(str(sum(terms))))])
     assert math.exp(scored[0]) == pytest.approx(chances[sum(terms)])
@@ -82,7 +82,7 @@ def test_a_trained_model_is_gone_on_from_at_each_line(tmp_path: Path) -> None:
     example = EXAMPLES / "worked_sums.toml"
     run = open_run(load_run(example, overrides=[*overrides_of(example), "training.updates=1"]), tmp_path)
     train(run)
-    result = trained_model.measure(run, num_tasks=2, num_attempts=2, continuations=4)
+    result = trained_model.measure(run, num_tasks=2, num_rollouts=2, continuations=4)
     assert result["answers"] == 4
     assert result["continuations"] == 4
     assert 0.0 <= result["max_correlation"] <= 1.0

@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.line_learning import __main__ as script
-from benchmarks.line_learning.arms import ARMS, LOSS
 from benchmarks.line_learning.runs import RUN_FILE, go_on, make_start, read_record
 from benchmarks.line_learning.slipping_teacher import TEACHER, SlippingSums
-from benchmarks.line_learning.summary import choose_rate, compare_arms, report, share_above, summarise
+from benchmarks.line_learning.summary import choose_rate, compare_variants, report, share_above, summarise
+from benchmarks.line_learning.variants import LOSS, VARIANTS
 from groupwise.envs.small.worked_sums import check_answer
 from groupwise.training.config.run_file import decode_run, load_run
 
@@ -23,37 +23,44 @@ SMALL = [
     "model.layers=1",
     "warm_start.tasks=20",
     "warm_start.epochs=1",
-    "rollout.plan.attempts=2",
+    "rollout.plan.rollouts=2",
     "training.tasks=2",
     "evaluation.tasks=2",
 ]
 
 
-def make_record(arm: str, seed: int, curve: dict[int, float], *, tokens_an_episode: int = 10) -> dict[str, Any]:
+def make_record(variant: str, seed: int, curve: dict[int, float], *, tokens_an_episode: int = 10) -> dict[str, Any]:
     rows = [
         {"update": n, "episodes": tokens // tokens_an_episode, "tokens": tokens, "probe_tokens": 0, "success": success}
         for n, (tokens, success) in enumerate(curve.items())
     ]
-    return {"arm": arm, "seed": seed, "learning_rate": 1e-3, "core_seconds": 1.0, **rows[-1], "evaluations": rows}
+    return {
+        "variant": variant,
+        "seed": seed,
+        "learning_rate": 1e-3,
+        "core_seconds": 1.0,
+        **rows[-1],
+        "evaluations": rows,
+    }
 
 
-def test_arms_are_compared_where_all_have_sampled_the_same() -> None:
+def test_variants_are_compared_where_all_have_sampled_the_same() -> None:
     records = [
         make_record("grpo", 0, {0: 0.0, 100: 0.5, 200: 1.0}),
         make_record("other", 0, {0: 0.0, 100: 0.8}, tokens_an_episode=50),
     ]
-    by_tokens = compare_arms(records, ["grpo", "other"], "tokens")
+    by_tokens = compare_variants(records, ["grpo", "other"], "tokens")
     assert by_tokens["common"] == 100
-    assert [by_tokens["arms"][arm]["at_end"]["iqm"] for arm in ("grpo", "other")] == [0.5, 0.8]
-    assert [by_tokens["arms"][arm]["over_curve"]["iqm"] for arm in ("grpo", "other")] == [0.25, 0.4]
-    assert by_tokens["arms"]["other"]["at_end"]["more_than_baseline"]["iqm"] == pytest.approx(0.3)
-    by_episodes = compare_arms(records, ["grpo", "other"], "episodes")
+    assert [by_tokens["variants"][variant]["at_end"]["iqm"] for variant in ("grpo", "other")] == [0.5, 0.8]
+    assert [by_tokens["variants"][variant]["over_curve"]["iqm"] for variant in ("grpo", "other")] == [0.25, 0.4]
+    assert by_tokens["variants"]["other"]["at_end"]["more_than_baseline"]["iqm"] == pytest.approx(0.3)
+    by_episodes = compare_variants(records, ["grpo", "other"], "episodes")
     assert by_episodes["common"] == 2
-    assert [by_episodes["arms"][arm]["at_end"]["iqm"] for arm in ("grpo", "other")] == [0.1, 0.8]
+    assert [by_episodes["variants"][variant]["at_end"]["iqm"] for variant in ("grpo", "other")] == [0.1, 0.8]
 
 
-def test_only_seeds_that_every_arm_has_are_summed_up() -> None:
-    whole = [make_record(arm, 0, {0: 0.1, 100: 0.5}) for arm in ("grpo", "other")]
+def test_only_seeds_that_every_variant_has_are_summed_up() -> None:
+    whole = [make_record(variant, 0, {0: 0.1, 100: 0.5}) for variant in ("grpo", "other")]
     summary = summarise([*whole, make_record("grpo", 1, {0: 0.9, 10: 0.9})], ["grpo", "other"])
     assert summary["seeds"] == [0]
     assert summary["by_tokens"]["common"] == 100
@@ -76,8 +83,8 @@ def test_the_rate_that_did_best_on_the_way_is_chosen_and_not_the_one_that_went_f
     }
 
 
-def test_every_arm_is_the_recipe_with_one_loss() -> None:
-    for settings in ARMS.values():
+def test_every_variant_is_the_method_with_one_loss() -> None:
+    for settings in VARIANTS.values():
         content = load_run(RUN_FILE).config()
         algorithm = decode_run({**content, "algorithm": {**settings, "loss": dict(LOSS)}}).algorithm
         assert type(algorithm.loss).__name__ == "PolicyLoss"
@@ -87,7 +94,7 @@ def test_every_arm_is_the_recipe_with_one_loss() -> None:
 
 def test_the_teacher_slips_as_often_as_its_policy_and_elsewhere_with_another_seed() -> None:
     part = SlippingSums(num_terms=5, largest_term=5)
-    tasks = part.panel("train")[:400]
+    tasks = part.task_set("train")[:400]
     answers = [part.open(task).expert() or "" for task in tasks]
     checked = [check_answer(said, task.payload["terms"]) for said, task in zip(answers, tasks, strict=True)]
     share = sum(said.total == sum(task.payload["terms"]) for said, task in zip(checked, tasks, strict=True)) / len(
@@ -100,8 +107,15 @@ def test_the_teacher_slips_as_often_as_its_policy_and_elsewhere_with_another_see
     assert answers != [elsewhere.open(task).expert() for task in tasks]
 
 
-def make_job(folder: Path, arm: str, **changes: Any) -> dict[str, Any]:
-    job = {"arm": arm, "seed": 0, "name": f"{arm}-0", "learning_rate": 1e-3, "folder": str(folder), "changes": SMALL}
+def make_job(folder: Path, variant: str, **changes: Any) -> dict[str, Any]:
+    job = {
+        "variant": variant,
+        "seed": 0,
+        "name": f"{variant}-0",
+        "learning_rate": 1e-3,
+        "folder": str(folder),
+        "changes": SMALL,
+    }
     limits = {"tokens": 400, "tokens_between": 100, "episodes_between": 4, "episodes_watched": 8}
     return {**job, **limits, "ends_at": 1e12, "waves_left": 1, **changes}
 
@@ -135,11 +149,11 @@ def test_what_is_there_is_summed_up_and_other_settings_are_refused(tmp_path: Pat
     folder, result = tmp_path / "runs", tmp_path / "result.json"
     given = ["--folder", str(folder), "--minutes", "0", "--seeds", "1", "--write", str(result), "--commit", "c0ffee"]
     (folder / "records").mkdir(parents=True)
-    for arm in ARMS:
-        record = make_record(arm, 0, {0: 0.2, 100: 0.4})
-        (folder / "records" / f"{arm}-0.json").write_text(json.dumps(record))
+    for variant in VARIANTS:
+        record = make_record(variant, 0, {0: 0.2, 100: 0.4})
+        (folder / "records" / f"{variant}-0.json").write_text(json.dumps(record))
     script.main(given)
     written = json.loads(result.read_text())
-    assert (written["commit"], written["seeds"], len(written["runs"])) == ("c0ffee", [0], len(ARMS))
+    assert (written["commit"], written["seeds"], len(written["runs"])) == ("c0ffee", [0], len(VARIANTS))
     with pytest.raises(SystemExit, match="has other settings than these runs would have"):
         script.main([*given, "--tokens", "5"])

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.overlap.arms import ARMS, describe_run
 from benchmarks.overlap.processor import TICKS, measure_children
 from benchmarks.overlap.summary import (
     choose_marks,
@@ -19,6 +18,7 @@ from benchmarks.overlap.summary import (
     summarise_seconds,
 )
 from benchmarks.overlap.turns import TurnTaker, run_in_turns
+from benchmarks.overlap.variants import VARIANTS, describe_run
 from groupwise.training.config.run_file import decode_run
 
 
@@ -32,14 +32,14 @@ def time_update(seconds: float, *, trainer: float = 1.0, engine: float = 1.0, **
 
 
 RUNS = [
-    {"arm": "lag 0", "seed": 0, "evaluations": [evaluate(0, "0000"), evaluate(90, "1100")]},
-    {"arm": "lag 0", "seed": 1, "evaluations": [evaluate(0, "0000"), evaluate(100, "1110")]},
-    {"arm": "lag 1", "seed": 0, "evaluations": [evaluate(0, "0000"), evaluate(180, "1111")]},
-    {"arm": "lag 1", "seed": 1, "evaluations": [evaluate(0, "0000"), evaluate(90, "1100"), evaluate(200, "0000")]},
+    {"variant": "lag 0", "seed": 0, "evaluations": [evaluate(0, "0000"), evaluate(90, "1100")]},
+    {"variant": "lag 0", "seed": 1, "evaluations": [evaluate(0, "0000"), evaluate(100, "1110")]},
+    {"variant": "lag 1", "seed": 0, "evaluations": [evaluate(0, "0000"), evaluate(180, "1111")]},
+    {"variant": "lag 1", "seed": 1, "evaluations": [evaluate(0, "0000"), evaluate(90, "1100"), evaluate(200, "0000")]},
 ]
 
 
-def test_arms_are_compared_at_steps_that_all_of_them_reached() -> None:
+def test_variants_are_compared_at_steps_that_all_of_them_reached() -> None:
     assert choose_marks(RUNS) == [0, 30, 60, 90]
 
 
@@ -58,8 +58,8 @@ def test_between_evaluations_success_lies_on_the_line_that_joins_them() -> None:
 
 def test_success_at_equal_steps_is_not_that_of_the_last_evaluation() -> None:
     row = compare_success(RUNS, ["lag 0", "lag 1"], 90)
-    assert row["arms"]["lag 1"]["by_seed"] == {0: 0.5, 1: 0.5}  # seed 0 is halfway to its end, seed 1 falls later
-    assert row["arms"]["lag 0"]["by_seed"] == {0: 0.5, 1: pytest.approx(0.675)}
+    assert row["variants"]["lag 1"]["by_seed"] == {0: 0.5, 1: 0.5}  # seed 0 is halfway to its end, seed 1 falls later
+    assert row["variants"]["lag 0"]["by_seed"] == {0: 0.5, 1: pytest.approx(0.675)}
     more = row["more"]["lag 1"]
     assert more["by_seed"] == {0: 0.0, 1: pytest.approx(-0.175)}
     assert more["mean"] == pytest.approx(-0.0875)
@@ -82,19 +82,19 @@ def test_the_first_update_and_the_last_are_not_timed() -> None:
 def test_ratios_are_of_neighbours_and_not_of_medians() -> None:
     quiet, busy = time_update(2.0), time_update(20.0)
     baseline = [quiet, quiet, busy, busy, quiet]
-    arm = [
+    variant = [
         {**update, "seconds": update["seconds"] / 2, "engine_core_seconds": 2.0, "trainer_core_seconds": 2.0}
         for update in baseline
     ]
-    runs = [{"arm": "lag 0", "seed": 3, "updates": baseline}, {"arm": "lag 1", "seed": 3, "updates": arm}]
+    runs = [{"variant": "lag 0", "seed": 3, "updates": baseline}, {"variant": "lag 1", "seed": 3, "updates": variant}]
     ratios = compare_seconds(runs, "lag 1")
     assert ratios["seconds"] == ratios["seconds_lower_quartile"] == ratios["seconds_upper_quartile"] == 0.5
     assert ratios["core_seconds"] == 2.0
 
 
-def test_arms_are_runs_that_differ_in_their_lag_alone() -> None:
-    options = {"seed": 2, "updates": 3, "tasks": 4, "panel": 5, "every": 1}
-    runs = [describe_run(Path("start"), arm=arm, **options) for arm in ARMS]
+def test_variants_are_runs_that_differ_in_their_lag_alone() -> None:
+    options = {"seed": 2, "updates": 3, "tasks": 4, "task_set": 5, "every": 1}
+    runs = [describe_run(Path("start"), variant=variant, **options) for variant in VARIANTS]
     assert [decode_run(settings).rollout.lag for settings in runs] == [0, 1]
     assert [settings["rollout"].pop("lag") for settings in runs] == [0, 1]
     assert runs[0] == runs[1]

@@ -30,7 +30,7 @@ def sample(prompt: tuple[int, ...], response: tuple[int, ...], number: int = 0) 
 
 @pytest.fixture(scope="module")
 def samples() -> tuple[Sample, ...]:
-    return make_up("small", "window 2", num_tasks=1, attempts=3).samples[:30]
+    return make_up("small", "window 2", num_tasks=1, rollouts=3).samples[:30]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -67,47 +67,47 @@ def test_shared_prompts_share_whole_prompts_and_nothing_else() -> None:
 
 
 def test_a_recording_comes_back_from_its_file(tmp_path: Path) -> None:
-    recording = make_up("alfworld", "anchored", num_tasks=2, attempts=3)
-    saved = Recording(source="alfworld", memory="anchored", samples=recording.samples)
+    recording = make_up("alfworld", "anchored", num_tasks=2, rollouts=3)
+    saved = Recording(source="alfworld", history="anchored", samples=recording.samples)
     saved.save(tmp_path)
     assert open_recording(tmp_path, "alfworld", "anchored") == saved
     assert open_recording(tmp_path, "alfworld", "full").made_up
 
 
-def test_groups_are_the_first_attempts_at_as_many_tasks_as_fit() -> None:
-    recording = make_up("small", "full", num_tasks=3, attempts=4)
-    some = recording.groups(attempts=2)
+def test_groups_are_the_first_rollouts_at_as_many_tasks_as_fit() -> None:
+    recording = make_up("small", "full", num_tasks=3, rollouts=4)
+    some = recording.groups(rollouts=2)
     assert sorted({one.trajectory for one in some}) == [0, 1, 4, 5, 8, 9]
     two_tasks = sum(len(one.token_ids) for one in some if one.group < 2)
-    assert {one.group for one in recording.groups(attempts=2, raw_tokens=two_tasks)} == {0, 1}
-    assert {one.group for one in recording.groups(attempts=2, raw_tokens=1)} == {0}
+    assert {one.group for one in recording.groups(rollouts=2, raw_tokens=two_tasks)} == {0, 1}
+    assert {one.group for one in recording.groups(rollouts=2, raw_tokens=1)} == {0}
 
 
 @pytest.mark.parametrize("source", ["household", "alfworld", "dialogue", "published"])
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_the_recorded_files_are_there_and_share_prefixes(source: str, memory: str) -> None:
     recording = Recording.load(DATA, source, memory)
-    attempts = Counter(one.trajectory for one in recording.samples)
-    assert sorted(attempts) == list(range(16 * (32 if source == "household" else 4)))
-    assert max(attempts.values()) <= 30
+    rollouts = Counter(one.trajectory for one in recording.samples)
+    assert sorted(rollouts) == list(range(16 * (32 if source == "household" else 4)))
+    assert max(rollouts.values()) <= 30
     assert merge_sequences([sample.token_ids for sample in recording.samples]).token_ratio > 1.5
 
 
-def test_groups_are_cut_by_tasks_attempts_and_tokens() -> None:
-    recording = make_up("small", "window 2", num_tasks=3, attempts=4)
-    two = recording.groups(attempts=2, tasks=2)
+def test_groups_are_cut_by_tasks_rollouts_and_tokens() -> None:
+    recording = make_up("small", "window 2", num_tasks=3, rollouts=4)
+    two = recording.groups(rollouts=2, tasks=2)
     assert {(one.group, one.trajectory) for one in two} == {(0, 0), (0, 1), (1, 4), (1, 5)}
     first = sum(len(one.token_ids) for one in two if one.group == 0)
-    assert {one.group for one in recording.groups(attempts=2, raw_tokens=first)} == {0}
+    assert {one.group for one in recording.groups(rollouts=2, raw_tokens=first)} == {0}
 
 
 def test_where_sharing_begins_to_pay_is_measured_without_the_gate(tmp_path: Path) -> None:
     net = llama(hidden=16, layers=1, heads=2, kv_heads=2, vocabulary=40_000)
     cases = little_shared(net, tmp_path, budget=8_000, device="cpu", repeats=1, tasks=1)  # made up: no file is there
-    assert list(cases) == ["attempts: 1", "attempts: 2"]
+    assert list(cases) == ["rollouts: 1", "rollouts: 2"]
     assert all(1 < case["fewer_tokens"] < 2 and case["times_as_fast_as_packed"] > 0 for case in cases.values())
     lines = tables({"little shared": cases}).splitlines()
-    assert f"- {cases['attempts: 2']['fewer_tokens']:.2f}x fewer tokens, no gate: " in lines[-1]
+    assert f"- {cases['rollouts: 2']['fewer_tokens']:.2f}x fewer tokens, no gate: " in lines[-1]
 
 
 def test_distinct_samples_share_their_first_token_alone(samples: tuple[Sample, ...]) -> None:
@@ -164,8 +164,8 @@ def test_a_shape_has_its_own_budget_and_leaves_the_others_in_the_file(
 ROW = {"tokens": 100, "raw_tokens_per_second": 5000.0, "utilisation": 0.5, "peak_gigabytes": 2.0}
 CASE = {
     "source": "alfworld",
-    "memory": "full",
-    "attempts": 8,
+    "history": "full",
+    "rollouts": 8,
     "checkpointed": False,
     "made_up": False,
     "by_layout": {

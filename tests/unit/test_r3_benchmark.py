@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.r3 import __main__ as script
-from benchmarks.r3.arms import ARMS, BASELINE, LOSS
 from benchmarks.r3.measures import measure_answers
 from benchmarks.r3.runs import RUN_FILE
 from benchmarks.r3.summary import report, summarise
+from benchmarks.r3.variants import BASELINE, LOSS, VARIANTS
 from benchmarks.r3.written_search import WrittenSearch, read_last_line, write_search
 from groupwise.envs.kit.words import split_words
 from groupwise.training.config.run_file import decode_run, load_run
@@ -59,9 +59,9 @@ def test_only_the_signs_of_the_last_line_count(answer: str, signs: tuple[int, ..
 
 def test_the_questions_are_easy_and_hard_by_thirds() -> None:
     search = WrittenSearch()
-    sizes = [len(task.payload["numbers"]) for task in search.panel("train")[:512]]
+    sizes = [len(task.payload["numbers"]) for task in search.task_set("train")[:512]]
     assert all(0.25 < sizes.count(size) / 512 < 0.42 for size in (3, 4, 5))
-    task = search.panel("test")[0]
+    task = search.task_set("test")[0]
     assert search.open(task).act(search.open(task).expert() or "").success
 
 
@@ -88,58 +88,63 @@ def test_a_limit_cuts_what_is_longer_and_that_counts_as_wrong() -> None:
     assert measure_answers(answers[-2:], limit=20)["cut_of_wrong"] is None
 
 
-def make_record(arm: str, seed: int, curve: dict[int, float]) -> dict[str, Any]:
+def make_record(variant: str, seed: int, curve: dict[int, float]) -> dict[str, Any]:
     rest = {"cut_off": 0.1, "solve_none": 0.2, "solve_all": 0.3, "tokens_of_answer": 9.0, "entropy": 0.4}
     rows = [
         {"tokens": tokens, "updates": tokens / 10, "seconds": 1.0, "success": success, **rest}
         | {"training": {"success": success / 2, **rest}}
         for tokens, success in curve.items()
     ]
-    return {"arm": arm, "seed": seed, "rows": rows}
+    return {"variant": variant, "seed": seed, "rows": rows}
 
 
-def test_arms_are_compared_at_equal_tokens_over_the_seeds_that_all_have() -> None:
+def test_variants_are_compared_at_equal_tokens_over_the_seeds_that_all_have() -> None:
     records = [
         make_record(BASELINE, 0, {0: 0.0, 100: 0.5, 200: 1.0}),
-        make_record("recall", 0, {0: 0.0, 160: 0.8}),
+        make_record("replay", 0, {0: 0.0, 160: 0.8}),
         make_record(BASELINE, 1, {0: 0.0, 200: 1.0}),
-        make_record("recall", 1, {0: 0.0, 100: 1.0}),
+        make_record("replay", 1, {0: 0.0, 100: 1.0}),
     ]
-    summary = summarise(records, list(ARMS), 200)
+    summary = summarise(records, list(VARIANTS), 200)
     assert (summary["seeds"], summary["tokens"]) == ([0], 160)
-    assert [summary["arms"][arm]["held_out"]["success"]["value"] for arm in (BASELINE, "recall")] == [0.8, 0.8]
-    assert summary["arms"]["recall"]["training"]["success"]["value"] == 0.4
-    assert summary["arms"]["recall"]["held_out_against_grpo"]["improvement"]["value"] == 0.5
+    assert [summary["variants"][variant]["held_out"]["success"]["value"] for variant in (BASELINE, "replay")] == [
+        0.8,
+        0.8,
+    ]
+    assert summary["variants"]["replay"]["training"]["success"]["value"] == 0.4
+    assert summary["variants"]["replay"]["held_out_against_grpo"]["improvement"]["value"] == 0.5
     assert "seeds: 1" in report(summary)
-    assert report(summarise([], list(ARMS), 200)) == "no seed has been finished by every arm yet"
+    assert report(summarise([], list(VARIANTS), 200)) == "no seed has been finished by every variant yet"
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_every_arm_is_a_run_that_can_be_decoded(arm: str) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_is_a_run_that_can_be_decoded(variant: str) -> None:
     content = load_run(RUN_FILE).config()
-    content["algorithm"] = {**ARMS[arm]["algorithm"], "loss": dict(LOSS)}
-    content["rollout"]["plan"] |= ARMS[arm].get("plan", {})
+    content["algorithm"] = {**VARIANTS[variant]["algorithm"], "loss": dict(LOSS)}
+    content["rollout"]["plan"] |= VARIANTS[variant].get("plan", {})
     algorithm = decode_run(content).algorithm
-    assert (algorithm.replay is not None) == (arm.startswith("recall") or arm == "all three")
-    assert bool(algorithm.shapers) == (arm.startswith("rank") or arm == "all three")
-    assert (algorithm.guidance is not None) == (arm in {"reflect", "all three"})
+    assert (algorithm.replay is not None) == (variant.startswith("replay") or variant == "all three")
+    assert bool(algorithm.shapers) == (variant.startswith("rank") or variant == "all three")
+    assert (algorithm.hint is not None) == (variant in {"reflect", "all three"})
 
 
 def test_whole_runs_of_an_earlier_result_count_and_other_settings_are_refused(tmp_path: Path) -> None:
     earlier, tokens = tmp_path / "earlier.json", ["--minutes", "0", "--tokens", "200", "--seeds", "2"]
     script.main([*tokens, "--folder", str(tmp_path / "first"), "--write", str(earlier)])
     content = json.loads(earlier.read_text())
-    runs = [make_record(arm, 0, {0: 0.0, 200: 1.0}) for arm in ARMS] + [make_record(BASELINE, 1, {0: 0.0, 100: 1.0})]
+    runs = [make_record(variant, 0, {0: 0.0, 200: 1.0}) for variant in VARIANTS] + [
+        make_record(BASELINE, 1, {0: 0.0, 100: 1.0})
+    ]
     earlier.write_text(json.dumps(content | {"runs": runs}))
     result = tmp_path / "result.json"
     script.main([*tokens, "--folder", str(tmp_path / "second"), "--add", str(earlier), "--write", str(result)])
     added = json.loads(result.read_text())
-    assert (added["seeds"], list(added["arms"]), len(added["runs"])) == ([0], list(ARMS), len(ARMS))
+    assert (added["seeds"], list(added["variants"]), len(added["runs"])) == ([0], list(VARIANTS), len(VARIANTS))
     with pytest.raises(SystemExit, match="has other settings than these runs would have"):
         script.main([*tokens, "--set", "seed=1", "--folder", str(tmp_path / "third"), "--add", str(earlier)])
 
 
-def test_the_start_has_the_words_of_the_task_and_of_the_guidance() -> None:
+def test_the_start_has_the_words_of_the_task_and_of_the_hint() -> None:
     made_by = load_run(RUN_FILE.with_name("start.toml")).config()
     words = set(json.loads((RUN_FILE.with_name("start") / "tokenizer.json").read_text())["model"]["vocab"])
-    assert set(WrittenSearch().vocabulary()) | set(decode_run(made_by).algorithm.guidance.words()) <= words
+    assert set(WrittenSearch().vocabulary()) | set(decode_run(made_by).algorithm.hint.words()) <= words

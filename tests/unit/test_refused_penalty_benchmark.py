@@ -1,4 +1,4 @@
-"""What ADR 6 says of a penalty for refused commands is what the recorded attempts show."""
+"""What ADR 6 says of a penalty for refused commands is what the recorded rollouts show."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.refused_penalty import RECIPES, ROLLOUTS, attempts, measure_credit
+from benchmarks.refused_penalty import METHODS, ROLLOUTS, measure_credit, rollouts
 
 WRITTEN = json.loads((ROLLOUTS.parent / "refused_penalty.json").read_text())
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_written_numbers_are_those_of_the_recorded_attempts(name: str) -> None:
-    measured, written = measure_credit(*attempts(), *RECIPES[name]), WRITTEN["credit"][name]
+@pytest.mark.parametrize("name", METHODS)
+def test_the_written_numbers_are_those_of_the_recorded_rollouts(name: str) -> None:
+    measured, written = measure_credit(*rollouts(), *METHODS[name]), WRITTEN["credit"][name]
     assert measured.pop("by_verb") == pytest.approx(written.pop("by_verb"))
     assert measured == pytest.approx(written)
 

@@ -74,7 +74,7 @@ def ask_whole_weights() -> dict[str, Any]:
 
 
 def ask_tied_weights() -> dict[str, Any]:
-    """The gap after a hand-over of a model whose head is its embeddings, of which a CPU keeps a packed copy."""
+    """The gap after a weight sync of a model whose head is its embeddings, of which a CPU keeps a packed copy."""
     first, second = make_model(0, is_tied=True), make_model(77, is_tied=True)
     engine = open_engine(first)
     engine.load(list_weights(second), version=1)

@@ -114,7 +114,7 @@ def open_engine(
     urls: Sequence[str], source: ModelSource, *, processes: Sequence[ServerProcess] | None = None, **changes: Any
 ) -> ServerEngine:
     """An engine over servers."""
-    settings = {"precision": "float32", "request_timeout": SECONDS, "handover_timeout": SECONDS, "max_in_flight": 64}
+    settings = {"precision": "float32", "request_timeout": SECONDS, "sync_timeout": SECONDS, "max_in_flight": 64}
     return open_server_engine(urls, source=source, processes=processes, **{**settings, **changes})
 
 

@@ -13,7 +13,7 @@ peft = pytest.importorskip("peft")
 from groupwise.engines.engine import Request, VersionSpan
 from groupwise.engines.model_source import ModelSource
 from groupwise.learner import Adapter
-from groupwise.learner.weight_check import Canary
+from groupwise.learner.weight_check import WeightCheck
 from groupwise.models.folder import load_model
 from tests.measured_numbers import Numbers
 from tests.vllm.environment import (
@@ -42,7 +42,7 @@ def fill_adapter(model: Any, seed: int) -> None:
 
 
 class Learner:
-    """Who owns the weights, as far as the canary asks."""
+    """Who owns the weights, as far as the weight check asks."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -59,12 +59,12 @@ def test_adapters_named_by_version_are_those_of_peft(tmp_path: Path, numbers: Nu
     transfer = Adapter().open(tmp_path / "weights")
     prompts, gaps, answers_before = make_prompts(), [], None
     with serve(source) as engine:
-        canary = Canary(prompts[4][:64], prompts[4][64:69])
+        weight_check = WeightCheck(prompts[4][:64], prompts[4][64:69])
         for version in range(4):
             fill_adapter(model, seed=version)
-            transfer.hand_over(list_weights(model), engine, version=version)
+            transfer.sync(list_weights(model), engine, version=version)
             [replica] = engine.replicas
-            assert canary.check(replica, Learner(model), version=version) <= MAX_GAP  # type: ignore[arg-type]
+            assert weight_check.check(replica, Learner(model), version=version) <= MAX_GAP  # type: ignore[arg-type]
             requests = [
                 Request(prompt_ids=prompt, seed=i, max_tokens=12, temperature=0.7, session=str(i))
                 for i, prompt in enumerate(prompts)

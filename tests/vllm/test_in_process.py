@@ -17,7 +17,7 @@ def test_vllm_in_one_process_is_an_engine(numbers: Numbers) -> None:
         assert max(gaps) <= MAX_GAP
     numbers.measured["in process: nats off without the cache reset"] = round(answer["stale"], 3)
     numbers.measured["in process: gap to merged adapters, sampled and scored"] = answer["adapters"]
-    numbers.measured["in process: gap after a hand-over of tied weights, sampled and scored"] = answer["tied"]
+    numbers.measured["in process: gap after a weight sync of tied weights, sampled and scored"] = answer["tied"]
     assert max(answer["tied"]) <= MAX_GAP
     assert answer["stale"] > 0.1
     assert answer["fresh"] <= MAX_GAP

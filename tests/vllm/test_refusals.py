@@ -111,7 +111,7 @@ def test_heads_that_are_too_narrow(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_model_end_no_server(source: ModelSource) -> None:
-    """A hand-over that fails is a sentence, and the server takes the right weights afterwards."""
+    """A weight sync that fails is a sentence, and the server takes the right weights afterwards."""
     processes = start(source)
     engine = open_engine([process.url for process in processes], source, processes=processes)
     try:

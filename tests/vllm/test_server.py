@@ -1,4 +1,4 @@
-"""A real vLLM server: tokens, seeds, stops, log-probs, hand-over, and what a forgotten cache does."""
+"""A real vLLM server: tokens, seeds, stops, log-probs, weight sync, and what a forgotten cache does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import Request, VersionSpan
 from groupwise.engines.replica import Replica
 from groupwise.learner import ThroughFile
-from groupwise.learner.weight_check import Canary
+from groupwise.learner.weight_check import WeightCheck
 from groupwise.system.errors import TrainingError
 from tests.measured_numbers import Numbers
 from tests.vllm.environment import (
@@ -61,14 +61,14 @@ def ask(temperature: float = 1.0, *, max_tokens: int = 24, stop_ids: tuple[int, 
             max_tokens=max_tokens,
             temperature=temperature,
             stop_ids=stop_ids,
-            session=f"attempt {i}",
+            session=f"rollout {i}",
         )
         for i, prompt in enumerate(make_prompts())
     ]
 
 
 class Learner:
-    """Who owns the weights, as far as the canary asks."""
+    """Who owns the weights, as far as the weight check asks."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -147,7 +147,7 @@ def test_weights_arrive_through_memory_and_through_a_file(
         if version < 3:
             fresh.load(list_weights(model), version=version)
         else:
-            ThroughFile().open(tmp_path / "weights").hand_over(list_weights(model), fresh, version=version)
+            ThroughFile().open(tmp_path / "weights").sync(list_weights(model), fresh, version=version)
         seconds.append(time.monotonic() - since)
         requests = ask()
         answers = fresh.generate(requests)
@@ -157,7 +157,7 @@ def test_weights_arrive_through_memory_and_through_a_file(
             find_gap(a.logp, score_with_transformers(model, *pair)) for a, pair in zip(answers, pairs, strict=True)
         )
         assert gap <= MAX_GAP
-    numbers.measured["server: seconds of a hand-over, median"] = round(sorted(seconds)[len(seconds) // 2], 3)
+    numbers.measured["server: seconds of a weight sync, median"] = round(sorted(seconds)[len(seconds) // 2], 3)
 
 
 def test_checksums_are_those_of_the_weights(fresh: StreamingServerEngine) -> None:
@@ -176,31 +176,31 @@ def read_checksums(engine: ServerEngine) -> dict[str, str]:
     return dict(answer["checksums"])
 
 
-def test_the_canary_sees_each_hand_over_and_one_that_does_nothing(
+def test_the_weight_check_sees_each_sync_and_one_that_does_nothing(
     fresh: StreamingServerEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompt = make_prompts()[4][:64]
     [replica] = fresh.replicas
-    canary = Canary(prompt, prompt[-5:])
+    weight_check = WeightCheck(prompt, prompt[-5:])
     for version in range(1, 4):
         fresh.load(list_weights(MODELS[version % 2]), version=version)
-        assert canary.check(replica, Learner(MODELS[version % 2]), version=version) <= MAX_GAP  # type: ignore[arg-type]
+        assert weight_check.check(replica, Learner(MODELS[version % 2]), version=version) <= MAX_GAP  # type: ignore[arg-type]
     fresh.load(list_weights(MODELS[1]), version=4)  # those of version 3 again
     with pytest.raises(TrainingError, match="disagree by"):
-        canary.check(replica, Learner(MODELS[0]), version=4)  # type: ignore[arg-type]
+        weight_check.check(replica, Learner(MODELS[0]), version=4)  # type: ignore[arg-type]
 
 
-def test_without_the_cache_reset_the_canary_finds_it(
+def test_without_the_cache_reset_the_weight_check_finds_it(
     fresh: StreamingServerEngine, monkeypatch: pytest.MonkeyPatch, numbers: Numbers
 ) -> None:
     prompt = make_prompts()[4][:64]
     [replica] = fresh.replicas
-    canary = Canary(prompt, prompt[-5:])
-    canary.check(replica, Learner(MODELS[0]), version=0)  # type: ignore[arg-type]
+    weight_check = WeightCheck(prompt, prompt[-5:])
+    weight_check.check(replica, Learner(MODELS[0]), version=0)  # type: ignore[arg-type]
     monkeypatch.setattr(Replica, "_forget_prefixes", lambda self, deadline: None)
     fresh.load(list_weights(MODELS[1]), version=1)
     with pytest.raises(TrainingError, match="weight sync of version 1, the engine and the learner disagree by"):
-        canary.check(replica, Learner(MODELS[1]), version=1)  # type: ignore[arg-type]
+        weight_check.check(replica, Learner(MODELS[1]), version=1)  # type: ignore[arg-type]
     stale = find_gap(replica.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:]))
     plain = find_gap(fresh.score([(prompt, prompt[-5:])])[0], score_with_transformers(MODELS[1], prompt, prompt[-5:]))
     numbers.measured["server: nats off without the cache reset, by way of the cache"] = round(stale, 3)
@@ -208,8 +208,8 @@ def test_without_the_cache_reset_the_canary_finds_it(
     assert stale > 0.1
     monkeypatch.undo()
     fresh.load(list_weights(MODELS[1]), version=2)
-    canary = Canary(prompt, prompt[-5:])
-    assert canary.check(replica, Learner(MODELS[1]), version=2) <= MAX_GAP  # type: ignore[arg-type]
+    weight_check = WeightCheck(prompt, prompt[-5:])
+    assert weight_check.check(replica, Learner(MODELS[1]), version=2) <= MAX_GAP  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def slow_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Str
         yield engine
 
 
-def test_a_response_that_goes_on_over_a_hand_over_has_spans(
+def test_a_response_that_goes_on_over_a_sync_has_spans(
     slow_engine: StreamingServerEngine, tmp_path: Path, numbers: Numbers
 ) -> None:
     (tmp_path / "slow").touch()
@@ -238,7 +238,7 @@ def test_a_response_that_goes_on_over_a_hand_over_has_spans(
         assert (old, new, first + rest) == (0, 1, len(answer.response_ids))
         before = score_with_transformers(MODELS[0], request.prompt_ids, answer.response_ids)
         after = score_with_transformers(MODELS[1], request.prompt_ids, answer.response_ids)
-        # After the hand-over the new weights alone compute, keys and values of the beginning included.
+        # After the weight sync the new weights alone compute, keys and values of the beginning included.
         assert find_gap(answer.logp[:first], before[:first]) <= MAX_GAP
         assert find_gap(answer.logp[first:], after[first:]) <= MAX_GAP
     numbers.measured["server: spans of an update in flight"] = [list(span) for span in answers[0].versions]

@@ -73,10 +73,10 @@ def play(config: RunConfig, folder: Path, *, resume: bool = False, observers: Se
 
 
 def read_updates(folder: Path) -> dict[int, dict[tuple[str, int], list[dict[str, Any]]]]:
-    """The steps of each attempt, by update, task and attempt."""
+    """The steps of each rollout, by update, task and rollout."""
     with Journal(folder / "journal.sqlite", read_only=True) as journal:
         return {
-            number: {(row["task"], row["attempt"]): row["steps"] for row in journal.trajectories(number)}
+            number: {(row["task"], row["rollout"]): row["steps"] for row in journal.trajectories(number)}
             for number in journal.update_numbers()
         }
 
@@ -86,23 +86,23 @@ def read_weights(folder: Path, number: int) -> dict[str, Any]:
 
 
 def compare_runs(some: Path, other: Path) -> tuple[list[str], float]:
-    """Every attempt whose tokens differ, by name, and the largest distance of log-probs where they are equal."""
+    """Every rollout whose tokens differ, by name, and the largest distance of log-probs where they are equal."""
     differing, gap, num_compared = list[str](), 0.0, 0
     first, second = read_updates(some), read_updates(other)
     assert first.keys() == second.keys()
-    for number, attempts in first.items():
-        assert attempts.keys() == second[number].keys()
-        for key, steps in attempts.items():
+    for number, rollouts in first.items():
+        assert rollouts.keys() == second[number].keys()
+        for key, steps in rollouts.items():
             for index, (a, b) in enumerate(zip(steps, second[number][key], strict=False)):
                 if a["response_ids"] != b["response_ids"]:
-                    differing.append(f"update {number}, task {key[0]}, attempt {key[1]}, step {index}")
+                    differing.append(f"update {number}, task {key[0]}, rollout {key[1]}, step {index}")
                     break
                 pairs = zip(a["logp_behaviour"], b["logp_behaviour"], strict=True)
                 gap = max([gap, *(abs(x - y) for x, y in pairs)])
                 num_compared += len(a["response_ids"])
             else:
                 if len(steps) != len(second[number][key]):
-                    differing.append(f"update {number}, task {key[0]}, attempt {key[1]}: another number of steps")
+                    differing.append(f"update {number}, task {key[0]}, rollout {key[1]}: another number of steps")
     assert num_compared > 5000, "too few tokens to tell"
     return differing, gap
 
@@ -140,7 +140,7 @@ def test_a_run_through_a_server_learns(
     play(make_config(beginning, servers[:1]), tmp_path / "run", observers=[counting])
     before, after = counting.evaluations[0], counting.evaluations[-1]
     numbers.measured["household: success before, 95 % interval, tasks"] = describe(before)
-    numbers.measured["household: success after 12 updates of 8 x 8 attempts, 95 % interval, tasks"] = describe(after)
+    numbers.measured["household: success after 12 updates of 8 x 8 rollouts, 95 % interval, tasks"] = describe(after)
     assert after.success > before.interval[1]
 
 
@@ -169,7 +169,7 @@ def test_lag_1_repeats_its_ids_and_weights(
         assert weights_are_equal(overlapped, tmp_path / "again", number)
 
 
-def test_resuming_replays_pending_attempts_to_the_bit(
+def test_resuming_replays_pending_rollouts_to_the_bit(
     beginning: Path, servers: list[ServerProcess], overlapped: Path, tmp_path: Path, numbers: Numbers
 ) -> None:
     config = make_config(beginning, servers[:1], *SHORT, "rollout.lag=1")
@@ -180,7 +180,7 @@ def test_resuming_replays_pending_attempts_to_the_bit(
         [pending] = journal.read_pending(2).values()
     asked = count_asked(lambda: play(config, tmp_path / "cut", resume=True))
     replayed = read_updates(tmp_path / "cut")[3]
-    recorded = {(t.task.id, t.attempt): t.steps for t in read_pending(pending).chosen}
+    recorded = {(t.task.id, t.rollout): t.steps for t in read_pending(pending).chosen}
     assert replayed.keys() == recorded.keys()
     for key, steps in recorded.items():
         for step, row in zip(steps, replayed[key], strict=True):

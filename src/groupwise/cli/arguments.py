@@ -84,7 +84,7 @@ MapEntries = Annotated[
         "--map",
         metavar="KEY=COLUMN,...",
         help="Column of each key, for JSON Lines or Parquet files of any program, for example "
-        "task=prompt_id,reward=reward_model.score. Without attempt, every row is a rollout.",
+        "task=prompt_id,reward=reward_model.score. Without rollout, every row is a rollout.",
     ),
 ]
 

@@ -22,9 +22,9 @@ RESPONSE = "response"
 STYLES = {
     "system": "white on #6b3fa0",
     "instruction": "black on #d9c7f2",
-    "guidance": "black on #f2c7e3",
+    "hint": "black on #f2c7e3",
     "task": "black on #f6c79c",
-    "memory": "black on #dddddd",
+    "history": "black on #dddddd",
     "observation": "black on #b5d1f2",
     "template": "dim",
     "response": "black on #bfe3bf",
@@ -32,9 +32,9 @@ STYLES = {
 SIXTEEN_STYLES = {
     "system": "white on magenta",
     "instruction": "black on bright_magenta",
-    "guidance": "black on magenta",
+    "hint": "black on magenta",
     "task": "black on yellow",
-    "memory": "black on white",
+    "history": "black on white",
     "observation": "black on bright_cyan",
     "template": "dim",
     "response": "black on green",
@@ -73,8 +73,8 @@ def lay_out_text(texts: Sequence[str], origins: Sequence[str], styles: dict[str,
 def join_stretches(texts: Sequence[str], origins: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Join neighbouring texts with the same origin.
 
-    >>> list(join_stretches(["a", "b", "c"], ["task", "task", "memory"]))
-    [('task', 'ab'), ('memory', 'c')]
+    >>> list(join_stretches(["a", "b", "c"], ["task", "task", "history"]))
+    [('task', 'ab'), ('history', 'c')]
     """
     for origin, pairs in groupby(zip(origins, texts, strict=True), key=lambda pair: pair[0]):
         yield origin, "".join(shown for _, shown in pairs)

@@ -27,7 +27,7 @@ from groupwise.cli.screen import (
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
-from groupwise.report.audit import Audit, Census, HistoryLevel, Mover, RecipeColumn, audit_tables, gives_token_credit
+from groupwise.report.audit import Audit, Census, HistoryLevel, MethodColumn, Mover, audit_tables, gives_token_credit
 from groupwise.report.audit_tokens import TokenColumn
 from groupwise.report.explained_step import AGREEMENT
 from groupwise.report.groups import find_underived
@@ -36,13 +36,13 @@ from groupwise.store.run_folder import CONFIG
 from groupwise.system.errors import ConfigError
 from groupwise.training.run_reader import RunFolder
 
-RECIPES = ("grpo", "gigpo", "hgpo")
+METHODS = ("grpo", "gigpo", "hgpo")
 """The default methods. A run folder adds its own method."""
 
 
 def audit(
     file: Annotated[Path, typer.Argument(help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")],
-    recipe: Annotated[
+    method: Annotated[
         list[str] | None,
         typer.Option(help="Method to compare: NAME, NAME:KEY=VALUE,... or a TOML file. Repeatable."),
     ] = None,
@@ -54,8 +54,8 @@ def audit(
     trust: Trust = False,
 ) -> None:
     """Audit recorded rollouts: groups, histories, and the advantages of steps and tokens under several methods."""
-    algorithms = {name: build_algorithm(name) for name in recipe or RECIPES}
-    if not recipe and (file / CONFIG).is_file():
+    algorithms = {name: build_algorithm(name) for name in method or METHODS}
+    if not method and (file / CONFIG).is_file():
         algorithms |= _load_own_algorithm(file)
     rollouts = open_rollouts(file, format=format, columns=read_column_map(map_))
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
@@ -86,7 +86,7 @@ def _load_own_algorithm(folder: Path) -> dict[str, Algorithm]:
     try:
         return {OWN: load_algorithm(folder / CONFIG)}
     except ConfigError as error:
-        print_line(f"without {OWN} recipe: {error}", to=errors())
+        print_line(f"without {OWN} method: {error}", to=errors())
         return {}
 
 
@@ -102,16 +102,16 @@ def _print_audit(result: Audit, file: Path) -> None:
     console, census = output(), result.census
     console.print(f"[bold]Audit of {escape(str(file))}[/]")
     console.print(
-        f"{census.tasks} tasks, {census.attempts} attempts, {census.steps} steps; "
-        f"mean return {census.mean_return:.4g}; {census.lone_tasks} tasks with one attempt, "
+        f"{census.tasks} tasks, {census.rollouts} rollouts, {census.steps} steps; "
+        f"mean return {census.mean_return:.4g}; {census.lone_tasks} tasks with one rollout, "
         f"{census.equal_tasks} with equal returns; {_describe_flaws(census)}\n"
     )
     console.print(_make_levels_table(result.levels, census.steps), "")
-    console.print(_make_recipes_table(result.recipes, census.steps), "")
-    if result.token_recipes is not None:
-        console.print(_make_tokens_table(result.token_recipes), "")
-    if len(result.recipes) > 1:
-        first, last = result.recipes[0].name, result.recipes[-1].name
+    console.print(_make_methods_table(result.methods, census.steps), "")
+    if result.token_methods is not None:
+        console.print(_make_tokens_table(result.token_methods), "")
+    if len(result.methods) > 1:
+        first, last = result.methods[0].name, result.methods[-1].name
         _print_movers(console, f"Steps that gain most from {escape(first)} to {escape(last)}", result.gains)
         _print_movers(console, f"Steps that lose most from {escape(first)} to {escape(last)}", result.losses)
         _print_token_movers(console, f"Tokens that change most from {escape(first)} to {escape(last)}", result)
@@ -141,13 +141,13 @@ def _make_levels_table(levels: list[HistoryLevel], steps: int) -> Table:
     return table
 
 
-def _make_recipes_table(recipes: list[RecipeColumn], steps: int) -> Table:
-    headings = ("recipe", "compared", "own\nonly", "exactly 0", "mean |A|", "max |A|")
-    others = [f"flips / r against\n{escape(other.name)}" for other in recipes]
-    table = make_table(*headings, *others, title="Credit under each recipe", bold=True)
-    for column in recipes:
+def _make_methods_table(methods: list[MethodColumn], steps: int) -> Table:
+    headings = ("method", "compared", "own\nonly", "exactly 0", "mean |A|", "max |A|")
+    others = [f"flips / r against\n{escape(other.name)}" for other in methods]
+    table = make_table(*headings, *others, title="Credit under each method", bold=True)
+    for column in methods:
         own = column.own_rollout_steps
-        against = [_compare_columns(column, other) for other in recipes]
+        against = [_compare_columns(column, other) for other in methods]
         table.add_row(
             escape(column.name),
             format_share(column.compared_steps, steps),
@@ -160,12 +160,12 @@ def _make_recipes_table(recipes: list[RecipeColumn], steps: int) -> Table:
     return table
 
 
-def _make_tokens_table(recipes: list[TokenColumn]) -> Table:
-    title = f"Credit of {recipes[0].tokens:,} sampled tokens under each recipe (step credit if it has no token credit)"
-    headings = ("recipe", "train", "exactly 0", "mean |A|", "max |A|", "inside steps")
-    others = [f"flips / r against {escape(other.name)}" for other in recipes]
+def _make_tokens_table(methods: list[TokenColumn]) -> Table:
+    title = f"Credit of {methods[0].tokens:,} sampled tokens under each method (step credit if it has no token credit)"
+    headings = ("method", "train", "exactly 0", "mean |A|", "max |A|", "inside steps")
+    others = [f"flips / r against {escape(other.name)}" for other in methods]
     table = make_table(*headings, *others, title=title, bold=True)
-    for column in recipes:
+    for column in methods:
         table.add_row(
             escape(column.name),
             format_share(column.trained_tokens, column.tokens),
@@ -173,12 +173,12 @@ def _make_tokens_table(recipes: list[TokenColumn]) -> Table:
             f"{column.mean_size:.3f}",
             f"{column.largest:.3f}",
             "none" if column.inside_share is None else f"{100 * column.inside_share:.1f} %",
-            *(_compare_columns(column, other) for other in recipes),
+            *(_compare_columns(column, other) for other in methods),
         )
     return table
 
 
-def _compare_columns(column: RecipeColumn | TokenColumn, other: RecipeColumn | TokenColumn) -> str:
+def _compare_columns(column: MethodColumn | TokenColumn, other: MethodColumn | TokenColumn) -> str:
     if other.name == column.name:
         return "-"
     correlation = column.correlation[other.name]
@@ -189,12 +189,12 @@ def _compare_columns(column: RecipeColumn | TokenColumn, other: RecipeColumn | T
 def _print_movers(console: Console, title: str, movers: list[Mover]) -> None:
     if not movers:
         return
-    headings = ("task", "attempt", "step", "before", "after", "state", "action")
+    headings = ("task", "rollout", "step", "before", "after", "state", "action")
     table = make_table(*headings, align="llrrrl", title=title)
     for mover in movers:
         table.add_row(
             escape(shorten(str(mover.task), 34)),
-            escape(str(mover.attempt)),
+            escape(str(mover.rollout)),
             str(mover.index),
             f"{mover.before:+.3f}",
             f"{mover.after:+.3f}",
@@ -207,11 +207,11 @@ def _print_movers(console: Console, title: str, movers: list[Mover]) -> None:
 def _print_token_movers(console: Console, title: str, result: Audit) -> None:
     if not result.token_movers:
         return
-    headings = ("task", "attempt", "step", "token", "id", "before", "after")
+    headings = ("task", "rollout", "step", "token", "id", "before", "after")
     table = make_table(*headings, align="llr", title=title)
     for mover in result.token_movers:
         place = (str(mover.index), str(mover.position), str(mover.token))
-        names = escape(shorten(str(mover.task), 34)), escape(str(mover.attempt))
+        names = escape(shorten(str(mover.task), 34)), escape(str(mover.rollout))
         table.add_row(*names, *place, f"{mover.before:+.3f}", f"{mover.after:+.3f}")
     console.print(table, "")
 
@@ -232,7 +232,7 @@ class JournalComparison:
             for number in folder.updates if is_compared else ():
                 for record in folder.journal.trajectories(number):
                     for row, value in zip(record["steps"], record["credit"], strict=True):
-                        self._recorded[f"{record['task']}@{number}", record["attempt"], row["index"]] = value
+                        self._recorded[f"{record['task']}@{number}", record["rollout"], row["step"]] = value
         self._differing: set[int] = set(self._underived)
 
     def note_differing(self, table: StepTable) -> None:
@@ -241,8 +241,8 @@ class JournalComparison:
             return
         values = self._own.credit(table).trace.values
         tasks = [str(table.task_ids[task]) for task in table.task.tolist()]
-        attempts = [table.attempt_ids[attempt] for attempt in table.attempt.tolist()]
-        names = zip(tasks, attempts, table.index.tolist(), strict=True)
+        rollouts = [table.rollout_ids[rollout] for rollout in table.rollout.tolist()]
+        names = zip(tasks, rollouts, table.step.tolist(), strict=True)
         recorded = np.array([self._recorded.get(name, np.nan) for name in names])
         for step in np.flatnonzero(~np.isclose(values, recorded, rtol=AGREEMENT, atol=AGREEMENT)).tolist():
             self._differing.add(int(tasks[step].rpartition("@")[2]))
@@ -256,6 +256,6 @@ class JournalComparison:
         if first in self._underived:
             reason = self._underived[first].reason
         return (
-            f"{OWN} recipe gives other advantages than the journal in {num} update{'s' if num > 1 else ''}, first in "
+            f"{OWN} method gives other advantages than the journal in {num} update{'s' if num > 1 else ''}, first in "
             f"update {first} ({reason}). The table shows what it gives the recorded rollouts alone."
         )

@@ -30,11 +30,11 @@ SETTING_TO_CHANGE = {
     "weights": "model.path, model.dtype",
     "reference": "a loss without a reference",
     "gradients": "model.lora_rank",
-    "optimiser": "model.lora_rank",
+    "optimizer": "model.lora_rank",
     "activations": "training.learner: token_budget, checkpoint_layers",
     "work space": "training.learner: token_budget",
     "engine": "engine.precision",
-    "keys and values": "engine.rows, engine.memory, rollout.memory, rollout.max_tokens",
+    "keys and values": "engine.rows, engine.memory, rollout.history, rollout.max_tokens",
     "reading": "engine.batch_tokens",
 }
 """The settings that change each part of the memory."""
@@ -116,11 +116,11 @@ def _check_hardware() -> Iterator[Finding]:
         yield Finding("ok", "memory", f"{format_bytes(memory)} available")
     devices = list_gpus()
     for number, gpu in enumerate(devices):
-        name, facts = f"GPU {number}", f"{gpu.name}, {format_bytes(gpu.free)} of {format_bytes(gpu.memory)} free"
+        name, info = f"GPU {number}", f"{gpu.name}, {format_bytes(gpu.free)} of {format_bytes(gpu.memory)} free"
         if gpu.has_bfloat16:
-            yield Finding("ok", name, f"{facts}, bfloat16")
+            yield Finding("ok", name, f"{info}, bfloat16")
         else:
-            yield Finding("warning", name, f"{facts}, no bfloat16", 'set model.dtype = "float32"')
+            yield Finding("warning", name, f"{info}, no bfloat16", 'set model.dtype = "float32"')
     if not devices and shutil.which("nvidia-smi"):
         fix = "install a torch build for CUDA, and check that the driver is new enough for it"
         yield Finding("warning", "GPU", "there is an NVIDIA driver, but torch sees no GPU", fix)
@@ -156,7 +156,7 @@ def _check_run_file(file: Path, out: Path, set_: list[str] | None, unset: list[s
         fix = "fix the run file; with `groupwise schema`, an editor marks errors" if file.exists() else ""
         yield Finding("broken", str(file), fault, fix)
         return
-    yield Finding("ok", str(file), f"{config.training.updates} updates of {sizes.attempts} rollouts")
+    yield Finding("ok", str(file), f"{config.training.updates} updates of {sizes.rollouts} rollouts")
     if unread := describe_unread_rewards(config):
         yield Finding("note", str(file), unread)
     yield Finding("ok", "tokens", f"at most {sizes.tokens:,} sampled tokens per update")

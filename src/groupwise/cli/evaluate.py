@@ -33,7 +33,7 @@ def evaluate(
         int | None, typer.Option(min=1, help="Number of tasks, from the first; default: that of the run file.")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Repeat the evaluation with this many sampling seeds.")] = 3,
-    attempts: Annotated[
+    rollouts: Annotated[
         int | None, typer.Option(min=1, help="Rollouts per task and seed; default: that of the run file.")
     ] = None,
     temperature: Annotated[
@@ -49,7 +49,7 @@ def evaluate(
     """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by category and by task."""
     need_trainer()
     config = load_run_config(run, set_, unset)
-    overrides = {"split": split, "tasks": tasks, "attempts": attempts, "temperature": temperature}
+    overrides = {"split": split, "tasks": tasks, "rollouts": rollouts, "temperature": temperature}
     given = {name: value for name, value in overrides.items() if value is not None}
     settings = type(config.evaluation)(**{**config.evaluation.config(), **given})
     from groupwise.training.checkpoints import open_run_at
@@ -78,22 +78,22 @@ def _print_evaluation(
 ) -> None:
     console.print(
         f"[bold]{escape(str(folder))}[/] after update {evaluation.number}: {evaluation.tasks} tasks of split "
-        f"{escape(evaluation.split)}, seeds {', '.join(map(str, evaluation.by_seed))}, {settings.attempts} "
-        f"rollout{'s' if settings.attempts > 1 else ''} each, "
+        f"{escape(evaluation.split)}, seeds {', '.join(map(str, evaluation.by_seed))}, {settings.rollouts} "
+        f"rollout{'s' if settings.rollouts > 1 else ''} each, "
         f"temperature {settings.temperature:g}",
     )
     console.print(f"\nsuccess  [bold]{format_success(evaluation)}[/]  (95 % interval for tasks of this kind)")
     by_seed = "  ".join(f"seed {seed}: {format_plain_percent(share)}" for seed, share in evaluation.by_seed.items())
     console.print(f"         {by_seed}")
-    if evaluation.attempts_per_task > 1:
-        console.print(f"{f'mean@{evaluation.attempts_per_task}':<9}{format_success(evaluation)}")
+    if evaluation.rollouts_per_task > 1:
+        console.print(f"{f'mean@{evaluation.rollouts_per_task}':<9}{format_success(evaluation)}")
         for line in evaluation.pass_at():
             fewer = f"  ({line.tasks} tasks have so many rollouts)" if line.tasks < evaluation.tasks else ""
             console.print(f"{f'pass@{line.k}':<9}{format_success(line)}{fewer}")
     console.print(f"return   {evaluation.outcome:.3f}\nsteps    {evaluation.steps:.2f}")
     if evaluation.tokens is not None:
         console.print(f"tokens   {evaluation.tokens:.1f}")
-    console.print(f"panel    {evaluation.panel[:12]}")
+    console.print(f"task_set    {evaluation.task_set[:12]}")
     if evaluation.faults:
         console.print(f"[yellow]errors   {evaluation.faults} rollouts ended with an error and are not counted[/]")
     for title, lines in (("family", evaluation.by_tag()), ("task", evaluation.by_task() if per_task else [])):
@@ -103,14 +103,14 @@ def _print_evaluation(
 
 
 def _make_table(title: str, lines: Sequence[TasksSummary]) -> Table:
-    table = make_table(title, "tasks", "attempts", "success", "95 % interval", "steps", bold=True)
+    table = make_table(title, "tasks", "rollouts", "success", "95 % interval", "steps", bold=True)
     for line in lines:
         low, high = line.interval
         interval = f"{100 * low:.1f} to {100 * high:.1f}" if line.tasks > 1 else ""
         table.add_row(
             escape(line.name),
             str(line.tasks),
-            str(line.attempts),
+            str(line.rollouts),
             format_plain_percent(line.success),
             interval,
             f"{line.steps:.1f}",
@@ -119,19 +119,19 @@ def _make_table(title: str, lines: Sequence[TasksSummary]) -> Table:
 
 
 def _evaluation_as_json(evaluation: Evaluation, *, per_task: bool) -> dict[str, Any]:
-    names = ("number", "split", "panel", "tasks", "attempts", "faults", "success", "interval", "outcome", "steps")
+    names = ("number", "split", "task_set", "tasks", "rollouts", "faults", "success", "interval", "outcome", "steps")
     content = {name: getattr(evaluation, name) for name in (*names, "tokens")} | {"by_seed": dict(evaluation.by_seed)}
     content["mean_at"] = {
-        "n": evaluation.attempts_per_task,
+        "n": evaluation.rollouts_per_task,
         "success": evaluation.success,
         "interval": evaluation.interval,
     }
     content["pass_at"] = [asdict(line) for line in evaluation.pass_at()]
-    content["families"] = [_summary_as_json(line) for line in evaluation.by_tag()]
+    content["categories"] = [_summary_as_json(line) for line in evaluation.by_tag()]
     if per_task:
         content["per_task"] = [_summary_as_json(line) for line in evaluation.by_task()]
     return content
 
 
 def _summary_as_json(line: TasksSummary) -> dict[str, Any]:
-    return {name: getattr(line, name) for name in ("name", "tasks", "attempts", "success", "interval", "steps")}
+    return {name: getattr(line, name) for name in ("name", "tasks", "rollouts", "success", "interval", "steps")}

@@ -31,12 +31,12 @@ from groupwise.system.errors import ConfigError, RecordError, list_names, neares
 from groupwise.training.run_reader import RunFolder
 
 FOR_FILES = "hgpo"
-"""The default method for a file."""
+"""The default trained_with for a file."""
 
 
 def explain(
     file: Annotated[Path, typer.Argument(help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")],
-    attempt: Annotated[str, typer.Option(help="Id of the rollout.")],
+    rollout: Annotated[str, typer.Option(help="Id of the rollout.")],
     step: Annotated[int, typer.Option(help="Index of the step.", min=0)],
     task: Annotated[
         str | None,
@@ -44,7 +44,7 @@ def explain(
             help="Id of the task or group (in a run TASK@UPDATE), or its beginning; default: the one with the rollout."
         ),
     ] = None,
-    recipe: Annotated[
+    method: Annotated[
         str | None,
         typer.Option(
             help="Method: NAME, NAME:KEY=VALUE,... or a TOML file; default: hgpo for a file, its own for a run."
@@ -61,37 +61,38 @@ def explain(
     """Show the groups, members, baseline, scale and weights behind one step's advantage, and derive it again."""
     if not is_run(file) or map_:
         rollouts = open_rollouts(file, format=format, columns=read_column_map(map_)).hold()
-        explained = _explain_in_file(rollouts, task, attempt, step, recipe=recipe or FOR_FILES, token=token)
-        print_step(explained, recipe=recipe or FOR_FILES, as_json=as_json)
+        explained = _explain_in_file(rollouts, task, rollout, step, method=method or FOR_FILES, token=token)
+        print_step(explained, method=method or FOR_FILES, as_json=as_json)
         return
     with RunFolder(file) as folder:
-        other = None if recipe is None else build_algorithm(recipe)
+        other = None if method is None else build_algorithm(method)
         own = folder.read_algorithm() if other is None else folder.find_algorithm()
         if other is not None and own is not None and other.config() == own.config():
             other = None
-        number, name, attempt_number = _find_run_attempt(folder, task, attempt)
+        number, name, rollout_number = _find_run_rollout(folder, task, rollout)
         explained = explain_run_step(
-            folder, number=number, task=name, attempt=attempt_number, step=step, token=token, other=other
+            folder, number=number, task=name, rollout=rollout_number, step=step, token=token, other=other
         )
-        method = folder.describe_method()
-        print_step(explained, recipe=str(recipe) if other else method, as_json=as_json, method=method)
+        trained_with = folder.describe_method()
+        print_step(explained, method=str(method) if other else trained_with, as_json=as_json, trained_with=trained_with)
 
 
 def _explain_in_file(
-    rollouts: RolloutsFile, task: str | None, attempt: str, step: int, *, recipe: str, token: int | None
+    rollouts: RolloutsFile, task: str | None, rollout: str, step: int, *, method: str, token: int | None
 ) -> ExplainedStep:
-    """Explain a step of recorded rollouts under a method. Only its group is read, unless the method needs others."""
-    algorithm = build_algorithm(recipe)
+    """Explain a step of recorded rollouts under a method. Only its group is read, unless the trained_with needs
+    others."""
+    algorithm = build_algorithm(method)
     with file_progress(rollouts.size, f"reading {rollouts.path.name}") as progress:
         places = rollouts.places(progress)
-        found = find_group([(str(group), str(own), str(name)) for group, own, name in places], task, attempt)
+        found = find_group([(str(group), str(own), str(name)) for group, own, name in places], task, rollout)
         group = next(group for group, _, _ in places if str(group) == found)
         chunk: RolloutsChunk | None = None
         only = None if needs_all_tasks(algorithm) else group
         for number, other in enumerate(rollouts.chunks(keeps_tokens=token is not None, group=only)):
             if number and any(part.mixes_tasks for part in algorithm.parts()):
                 raise ConfigError(
-                    "the recipe compares across tasks and the file is too large to hold; use a smaller file"
+                    "the method compares across tasks and the file is too large to hold; use a smaller file"
                 )
             chunk = other if group in other.columns["task"] else chunk
     assert chunk is not None, "the group is in one of the chunks"
@@ -101,24 +102,24 @@ def _explain_in_file(
         table,
         algorithm.advantage(table),
         task=group,
-        attempt=attempt,
+        rollout=rollout,
         index=step,
         token=token,
         rows=chunk.tokens,
     )
 
 
-def _find_run_attempt(folder: RunFolder, task: str | None, attempt: str) -> tuple[int, str, int]:
+def _find_run_rollout(folder: RunFolder, task: str | None, rollout: str) -> tuple[int, str, int]:
     """Update, task and number of a rollout, given its number and `TASK@UPDATE` or the beginning of it."""
-    recall = folder.journal.past_attempts.list_recalled
-    recalled = [row | {"number": number} for number in folder.updates for row in recall(number)]
-    rows = {(f"{row['task']}@{row['number']}", str(row["attempt"])): row for row in [*folder.attempts, *recalled]}
+    replay = folder.journal.past_rollouts.list_replayed
+    replayed = [row | {"number": number} for number in folder.updates for row in replay(number)]
+    rows = {(f"{row['task']}@{row['number']}", str(row["rollout"])): row for row in [*folder.rollouts, *replayed]}
     places = [(group, row["task"], name) for (group, name), row in rows.items()]
-    row = rows[find_group(places, task, attempt), attempt]
-    return row["number"], row["task"], row["attempt"]
+    row = rows[find_group(places, task, rollout), rollout]
+    return row["number"], row["task"], row["rollout"]
 
 
-def find_group(places: Collection[tuple[str, str, str]], task: str | None, attempt: str) -> str:
+def find_group(places: Collection[tuple[str, str, str]], task: str | None, rollout: str) -> str:
     """The one group with this rollout; an error if there are none or several.
 
     `places` has group, task and rollout of every row of the file. `task` is the id of a group or of a task, or the
@@ -129,13 +130,13 @@ def find_group(places: Collection[tuple[str, str, str]], task: str | None, attem
     asked = [(group, name) for group, own, name in places if best is not None and ranks[group, own] == best]
     if not asked:
         raise RecordError(f"there is no task {task!r}; {nearest(str(task), {name for pair in ranks for name in pair})}")
-    groups = sorted({group for group, name in asked if name == attempt})
+    groups = sorted({group for group, name in asked if name == rollout})
     if not groups:
         place = "" if task is None else f" at task {task!r}"
-        raise RecordError(f"there is no rollout {attempt!r}{place}; {nearest(attempt, {name for _, name in asked})}")
+        raise RecordError(f"there is no rollout {rollout!r}{place}; {nearest(rollout, {name for _, name in asked})}")
     if len(groups) > 1:
         advice = "add --task" if task is None else f"{task!r} matches all: give more of the id"
-        raise RecordError(f"rollout {attempt!r} exists in {len(groups)} tasks; {advice}, one of: {list_names(groups)}")
+        raise RecordError(f"rollout {rollout!r} exists in {len(groups)} tasks; {advice}, one of: {list_names(groups)}")
     return groups[0]
 
 
@@ -147,17 +148,17 @@ MAX_DROPPED = 8
 """Printed dropped steps; more are counted."""
 
 
-def print_step(step: ExplainedStep, *, recipe: str, as_json: bool, method: str = "") -> None:
+def print_step(step: ExplainedStep, *, method: str, as_json: bool, trained_with: str = "") -> None:
     """Print how a step gets its advantage; exit with status 1 if the second derivation gives another number.
 
-    `method` is the method of the run, if the step is from a run.
+    `trained_with` is the trained_with of the run, if the step is from a run.
     """
     if as_json:
         print_json(step.as_json())
     else:
-        _print_explanation(step, recipe)
+        _print_explanation(step, method)
         if isinstance(step, RunStepExplanation):
-            _print_recorded(step, method)
+            _print_recorded(step, trained_with)
         for name, explanation in step.channels.items():
             print_line(f"channel [bold]{escape(name)}[/]: credit [bold]{explanation.value:+.9f}[/]", markup=True)
             output().print(_draw_tree(explanation))
@@ -175,9 +176,9 @@ def print_step(step: ExplainedStep, *, recipe: str, as_json: bool, method: str =
         raise typer.Exit(1)
 
 
-def _print_explanation(step: ExplainedStep, recipe: str) -> None:
+def _print_explanation(step: ExplainedStep, method: str) -> None:
     table, explanation, gap = step.table, step.explanation, step.gap
-    print_line(f"[bold]{escape(table.describe_step(step.position))}[/] under [bold]{escape(recipe)}[/]", markup=True)
+    print_line(f"[bold]{escape(table.describe_step(step.position))}[/] under [bold]{escape(method)}[/]", markup=True)
     if table.state[step.position] >= 0:
         print_line(f"state  {shorten(str(table.state_keys[table.state[step.position]]), 110)}")
     if "action" in table.extra:
@@ -200,10 +201,10 @@ def _print_not_derived(*reasons: str) -> None:
         print_line(f"not derived again, taken as computed: {reason}")
 
 
-def _print_recorded(step: RunStepExplanation, method: str) -> None:
+def _print_recorded(step: RunStepExplanation, trained_with: str) -> None:
     """Print whether the journal has the same number, and what stateful parts remembered of the task."""
     if not step.is_what_trained:
-        words = f"the run trained with [bold]{escape(method)}[/], and its journal has {step.recorded:+.9f}"
+        words = f"the run trained with [bold]{escape(trained_with)}[/], and its journal has {step.recorded:+.9f}"
         print_line(f"this is not the number of the training: {words}", markup=True)
         return
     gap = abs(step.explanation.value - step.recorded)
@@ -224,7 +225,7 @@ def _print_token(token: TokenExplanation) -> None:
     for line in token.lines:
         print_line(f"  {line}")
     for member in token.members[:MAX_MEMBERS]:
-        print_line(f"  rollout {member.attempt}, step {member.index}, token {member.position}: {member.value:.6g}")
+        print_line(f"  rollout {member.rollout}, step {member.index}, token {member.position}: {member.value:.6g}")
     if len(token.members) > MAX_MEMBERS:
         print_line(f"  … and {len(token.members) - MAX_MEMBERS} more tokens")
     if token.value is None:
@@ -258,7 +259,7 @@ def _print_dropped(step: ExplainedStep) -> None:
     if dropping := find_filters_that_drop(*of_table, step.position):
         print_line(f"it does not train: {', '.join(dropping)} drops it")
     if dropped := find_steps_dropped_by_credit(*of_table):
-        named = [f"{step.task}, rollout {step.attempt}, step {step.index} ({step.credit:+.6g})" for step in dropped]
+        named = [f"{step.task}, rollout {step.rollout}, step {step.index} ({step.credit:+.6g})" for step in dropped]
         more = f"; and {len(dropped) - MAX_DROPPED} more" if len(dropped) > MAX_DROPPED else ""
         print_line(f"dropped by their credit: {'; '.join(named[:MAX_DROPPED])}{more}")
 
@@ -279,10 +280,10 @@ def _draw_tree(explanation: Explanation) -> Tree:
 
 
 def _describe_member(member: GroupMember) -> str:
-    if member.attempt is None:
-        return f"added by the method: {member.value:.6g}"
+    if member.rollout is None:
+        return f"added by the trained_with: {member.value:.6g}"
     if member.index is None:
-        name, own = f"rollout {member.attempt}, mean of {member.num_steps} steps: {member.value:.6g}", "this rollout"
+        name, own = f"rollout {member.rollout}, mean of {member.num_steps} steps: {member.value:.6g}", "this rollout"
     else:
-        name, own = f"rollout {member.attempt}, step {member.index}: {member.value:.6g}", "this step"
+        name, own = f"rollout {member.rollout}, step {member.index}: {member.value:.6g}", "this step"
     return f"[bold green]{escape(name)} ({own})[/]" if member.is_self else escape(name)

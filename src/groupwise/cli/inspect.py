@@ -28,14 +28,14 @@ from groupwise.report.derived_credit import (
 )
 from groupwise.report.explained_step import choose_pairs
 from groupwise.report.groups import (
-    PlayedAttempt,
     PlayedGroup,
+    PlayedRollout,
     PlayedStep,
     describe_missing_details,
     describe_requests,
     describe_set_aside,
     describe_underived,
-    find_attempt,
+    find_rollout,
     read_groups,
 )
 from groupwise.report.number_format import (
@@ -58,15 +58,15 @@ from groupwise.report.overview import (
 )
 from groupwise.report.prompts import GoalLookup, TokenTexts, read_prompt
 from groupwise.report.rescue import (
-    describe_guidance,
+    describe_hint,
     describe_origin,
-    describe_recalled,
+    describe_replayed,
     describe_shaping,
     format_sizes,
     rescue_of,
 )
 from groupwise.system.errors import ConfigError
-from groupwise.training.evaluation.summary import PanelScore, describe_when
+from groupwise.training.evaluation.summary import TaskSetScore, describe_when
 from groupwise.training.run_reader import RunFolder, compare_runs
 
 PLUS, MINUS = "bright_blue", "dark_orange"
@@ -79,7 +79,7 @@ def inspect(
     run: Annotated[Path | None, typer.Argument(help="Run folder.")] = None,
     update: Annotated[int | None, typer.Option(help="Show the groups of this update.", min=0)] = None,
     task: Annotated[str | None, typer.Option(help="Show a rollout of this task (id or its beginning).")] = None,
-    attempt: Annotated[int | None, typer.Option(help="Number of the rollout; default: the best one.", min=0)] = None,
+    rollout: Annotated[int | None, typer.Option(help="Number of the rollout; default: the best one.", min=0)] = None,
     why: Annotated[int | None, typer.Option(metavar="STEP", help="Explain the advantage of this step.", min=0)] = None,
     token: Annotated[
         int | None, typer.Option(help="Also explain this token of that step, counted from 0.", min=0)
@@ -95,7 +95,7 @@ def inspect(
 ) -> None:
     """Inspect a run: its updates, groups, rollouts with the advantage of each step and token, and why."""
     if diff is not None:
-        if run is not None or any(option is not None for option in (update, task, attempt, why, token, prompt)):
+        if run is not None or any(option is not None for option in (update, task, rollout, why, token, prompt)):
             raise ConfigError("--diff cannot be combined; use `groupwise inspect --diff A B`")
         _show_differences(*diff, as_json=as_json)
         return
@@ -103,10 +103,10 @@ def inspect(
         raise ConfigError("no run given; use `groupwise inspect RUN`, or `groupwise inspect --diff A B`")
     needs = (
         (task, update, "--task needs an update; add --update N (`groupwise inspect RUN` lists them)"),
-        (attempt, task, "--attempt needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)"),
-        (why, attempt, "--why needs a rollout; add --attempt NUMBER (`--update N --task ID` lists them)"),
-        (token, why, "--token needs a step; add --why STEP (`--update N --task ID --attempt M` lists them)"),
-        (prompt, attempt, "--prompt needs a rollout; add --attempt NUMBER (`--update N --task ID` lists them)"),
+        (rollout, task, "--rollout needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)"),
+        (why, rollout, "--why needs a rollout; add --rollout NUMBER (`--update N --task ID` lists them)"),
+        (token, why, "--token needs a step; add --why STEP (`--update N --task ID --rollout M` lists them)"),
+        (prompt, rollout, "--prompt needs a rollout; add --rollout NUMBER (`--update N --task ID` lists them)"),
     )
     for given, needed, sentence in needs:
         if given is not None and needed is None:
@@ -126,37 +126,37 @@ def inspect(
         where = f"{run}, update {update}"
         name = find_task((group.task for group in groups), task, where=where)
         group = next(group for group in groups if group.task == name)
-        number = group.best().attempt if attempt is None else find_attempt(group, attempt, where=where).attempt
+        number = group.best().rollout if rollout is None else find_rollout(group, rollout, where=where).rollout
         if prompt is not None:
-            recorded = read_prompt(folder, number=update, task=name, attempt=number, step=prompt)
+            recorded = read_prompt(folder, number=update, task=name, rollout=number, step=prompt)
             if as_json:
-                place = {"update": update, "task": name, "attempt": number, "step": prompt}
+                place = {"update": update, "task": name, "rollout": number, "step": prompt}
                 print_json(place | {"prompt": "".join(recorded.prompt_texts)} | asdict(recorded))
             else:
                 title = f"update {update}, task {name}, rollout {number}, step {prompt}"
                 print_recorded_prompt(output(), recorded, title=title)
         elif why is None:
-            _show_attempt(folder, update, group, number, as_json=as_json)
+            _show_rollout(folder, update, group, number, as_json=as_json)
         else:
-            explained = explain_run_step(folder, number=update, task=group.task, attempt=number, step=why, token=token)
+            explained = explain_run_step(folder, number=update, task=group.task, rollout=number, step=why, token=token)
             method = folder.describe_method()
-            print_step(explained, recipe=method, as_json=as_json, method=method)
+            print_step(explained, method=method, as_json=as_json, trained_with=method)
 
 
 def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
     lines, verdicts, console = read_update_lines(folder), list_verdicts(folder), output()
     alarms, changes = folder.journal.alarms(), folder.journal.changes()
     if as_json:
-        updates = {"panels": folder.panels, "updates": lines, "evaluations": verdicts}
+        updates = {"task_sets": folder.task_sets, "updates": lines, "evaluations": verdicts}
         print_json(updates | {"alarms": alarms, "changes": changes})
         return
     env = (folder.setting("env") or {}).get("kind", "")
     console.print(
         f"[bold]{escape(folder.name)}[/]: {escape(folder.describe_method())}{escape(f' on {env}' if env else '')}"
     )
-    if folder.panels:
-        named = ", ".join(f"{escape(split)} {shorten_hash(digest)}" for split, digest in folder.panels.items())
-        console.print(f"[dim]panels: {named}[/]")
+    if folder.task_sets:
+        named = ", ".join(f"{escape(split)} {shorten_hash(digest)}" for split, digest in folder.task_sets.items())
+        console.print(f"[dim]task sets: {named}[/]")
     if lag := describe_lag(folder):
         print_line(f"rollouts sampled {lag}")
     if not lines:
@@ -184,7 +184,7 @@ def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
     for verdict in verdicts:
         for score in verdict.scores:
             words = _format_score(score, verdict.measure)
-            played = f"[dim](panel {shorten_hash(score.panel)})[/]"
+            played = f"[dim](task set {shorten_hash(score.task_set)})[/]"
             console.print(f"{escape(verdict.split)}, {describe_when(score)}: {verdict.measure} {words} {played}")
 
 
@@ -202,19 +202,19 @@ def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], 
         f"{num_silent} without any {'pair' if has_pairs else 'credit'}{f', {rescued} rescued' if rescues else ''}",
     )
     for fault in faults:
-        place = f"{fault['task']}, rollout {fault['attempt']}, after {format_count(fault['steps'], 'step')}"
+        place = f"{fault['task']}, rollout {fault['rollout']}, after {format_count(fault['steps'], 'step')}"
         console.print(f"[{MINUS}]{escape(fault['stop'])}[/] {escape(place)}: {escape(fault['error'])}")
     if not groups:
         return
     _print_underived(groups)
-    names = ("task", "attempts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|")
+    names = ("task", "rollouts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|")
     table = make_table(*names, *(["pairs"] if has_pairs else []), "", align="lrrrrrrrrl" if has_pairs else "lrrrrrrrl")
     for group in groups:
         summary, rescue = _summarise_group(group), rescues.get(group.task)
         mark = "rescued" if rescue and rescue.is_rescued else ""
         table.add_row(
             escape(group.task),
-            str(summary["attempts"]),
+            str(summary["rollouts"]),
             NO_NUMBER if summary["solved"] is None else str(summary["solved"]),
             " ".join(format_compact(outcome) for outcome in group.outcomes[:8])
             + (" …" if len(group.outcomes) > 8 else ""),
@@ -231,10 +231,10 @@ def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], 
             console.print(f"{escape(group.task)}: {escape(describe_set_aside(group))}")
     if rescues:
         console.print("\nrescued by")
-        headings = ("task", "recalled", "shaped", "guidance", "|credit| without", "with")
+        headings = ("task", "replayed", "shaped", "hint", "|credit| without", "with")
         table = make_table(*headings, align="llllr")
         for rescue in rescues.values():
-            done = (describe_recalled(rescue), describe_shaping(rescue), describe_guidance(rescue))
+            done = (describe_replayed(rescue), describe_shaping(rescue), describe_hint(rescue))
             table.add_row(escape(rescue.task), *done, *format_sizes(rescue))
         console.print(table)
 
@@ -245,12 +245,12 @@ def _print_underived(groups: Sequence[PlayedGroup]) -> None:
             output().print(f"[{MINUS}]{escape(words)}[/]")
 
 
-def _show_attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: int, *, as_json: bool) -> None:
+def _show_rollout(folder: RunFolder, number: int, group: PlayedGroup, rollout: int, *, as_json: bool) -> None:
     """A rollout as a dialogue, after an overview of its group."""
-    played, console = find_attempt(group, attempt, where=""), output()
+    played, console = find_rollout(group, rollout, where=""), output()
     goal, texts = GoalLookup(folder.find_env()).find(group.task), TokenTexts(folder.path)
     if as_json:
-        print_json({"update": number, "goal": goal.text, "tags": goal.tags} | _attempt_as_json(group, played, texts))
+        print_json({"update": number, "goal": goal.text, "tags": goal.tags} | _rollout_as_json(group, played, texts))
         return
     about = f" ({', '.join(goal.tags)})" if goal.tags else ""
     console.print(f"[bold]{escape(group.task)}[/]{escape(about)}, update {number}")
@@ -260,7 +260,7 @@ def _show_attempt(folder: RunFolder, number: int, group: PlayedGroup, attempt: i
         console.print(escape(line))
     _print_underived([group])
     reach = max((abs(step.credit) for member in group.members for step in member.steps), default=0.0)
-    console.print(_make_attempts_table(group, played, reach))
+    console.print(_make_rollouts_table(group, played, reach))
     for line in _describe_pairs(group, played):
         print_line(line)
     palette = choose_colours(console, MANY_COLOURS, SIXTEEN_COLOURS)
@@ -313,7 +313,7 @@ def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
             sides = [
                 f"{_format_score(side, score.measure)}, update {side.number}" for side in (score.first, score.second)
             ]
-            table.add_row(escape(score.split), *sides, shown if score.is_one_panel else "other tasks")
+            table.add_row(escape(score.split), *sides, shown if score.is_one_task_set else "other tasks")
         console.print(table)
     else:
         console.print("no split was evaluated in both")
@@ -321,11 +321,11 @@ def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
 
 def _summarise_group(group: PlayedGroup) -> dict[str, Any]:
     pairs = {} if group.pairs is None else {"pairs": [asdict(pair) for pair in group.pairs]}
-    successes = [attempt.success for attempt in group.attempts if attempt.success is not None]
+    successes = [rollout.success for rollout in group.rollouts if rollout.success is not None]
     steps = group.steps
     return {
         "task": group.task,
-        "attempts": len(group.attempts),
+        "rollouts": len(group.rollouts),
         "solved": sum(map(bool, successes)) if successes else None,
         "outcomes": group.outcomes,
         "spread": group.spread,
@@ -335,16 +335,16 @@ def _summarise_group(group: PlayedGroup) -> dict[str, Any]:
         "teaches": group.teaches,
         "rescue": rescue_of(group),
         "set_aside": [
-            {"attempt": attempt.attempt, "outcome": attempt.outcome, "stop": attempt.stop, "by": attempt.set_aside_by}
-            for attempt in group.set_aside
+            {"rollout": rollout.rollout, "outcome": rollout.outcome, "stop": rollout.stop, "by": rollout.set_aside_by}
+            for rollout in group.set_aside
         ],
     } | pairs
 
 
-def _format_score(score: PanelScore, measure: str) -> str:
+def _format_score(score: TaskSetScore, measure: str) -> str:
     """A score with its interval and its number of tasks."""
     low, high = score.interval
-    tries = "" if score.attempts == score.tasks else f" in {format_count(score.attempts, 'rollout')}"
+    tries = "" if score.rollouts == score.tasks else f" in {format_count(score.rollouts, 'rollout')}"
     over = f"over {format_count(score.tasks, 'task')}{tries}"
     if measure == "success":
         bounds = f"[{format_number(100 * low, 1)}, {format_number(100 * high, 1)}]"
@@ -364,17 +364,17 @@ def _format_credit_bar(credit: float, reach: float) -> Text:
     )
 
 
-def _make_attempts_table(group: PlayedGroup, shown: PlayedAttempt, reach: float) -> Table:
+def _make_rollouts_table(group: PlayedGroup, shown: PlayedRollout, reach: float) -> Table:
     """The rollouts of a group, one mark per step: upwards for a positive advantage, downwards for a negative one."""
     comes_from = ["from"] if group.joined else []
-    table = make_table("attempt", "outcome", "ended", "steps", "credit, step by step", *comes_from, align="rrrrl")
+    table = make_table("rollout", "outcome", "ended", "steps", "credit, step by step", *comes_from, align="rrrrl")
     for member in group.members:
         origin = ""
         if member in group.joined:
             credit = ", ".join(format_signed(step.credit) for step in member.steps[:4])
             origin = f"{describe_origin(member)}, credit {credit}{', …' if len(member.steps) > 4 else ''}"
         table.add_row(
-            f"[bold]{member.attempt}[/]" if member is shown else str(member.attempt),
+            f"[bold]{member.rollout}[/]" if member is shown else str(member.rollout),
             format_compact(member.outcome),
             escape(member.stop),
             str(len(member.steps)),
@@ -458,33 +458,33 @@ def lay_out_tokens(step: PlayedStep, texts: TokenTexts, reach: float, palette: P
     return [text, Text(tokens.describe(), style="dim")]
 
 
-def _describe_pairs(group: PlayedGroup, attempt: PlayedAttempt) -> list[str]:
+def _describe_pairs(group: PlayedGroup, rollout: PlayedRollout) -> list[str]:
     """The pairs of a rollout, one line each; none if the loss reads no pairs."""
     if group.pairs is None:
         return []
-    own = choose_pairs(group.pairs, task=group.task, attempt=attempt.attempt)
+    own = choose_pairs(group.pairs, task=group.task, rollout=rollout.rollout)
     if not own:
-        return [f"rollout {attempt.attempt} is in none of the {len(group.pairs)} pairs of the task"]
+        return [f"rollout {rollout.rollout} is in none of the {len(group.pairs)} pairs of the task"]
     more = [f"… and {len(own) - MAX_PAIRS} more pairs"] if len(own) > MAX_PAIRS else []
     return [*(f"pair: {pair.describe()}" for pair in own[:MAX_PAIRS]), *more]
 
 
-def _attempt_as_json(group: PlayedGroup, attempt: PlayedAttempt, texts: TokenTexts) -> dict[str, Any]:
-    bare = replace(attempt, steps=tuple(replace(step, tokens=None) for step in attempt.steps))
-    data: dict[str, Any] = {"attempt": asdict(bare)}
-    for step, row in zip(attempt.steps, data["attempt"]["steps"], strict=True):
+def _rollout_as_json(group: PlayedGroup, rollout: PlayedRollout, texts: TokenTexts) -> dict[str, Any]:
+    bare = replace(rollout, steps=tuple(replace(step, tokens=None) for step in rollout.steps))
+    data: dict[str, Any] = {"rollout": asdict(bare)}
+    for step, row in zip(rollout.steps, data["rollout"]["steps"], strict=True):
         del row["tokens"]
         if not step.channels:
             del row["channels"]
         if step.tokens is not None:
             row["tokens"] = step.tokens.as_json(texts.cut(step.tokens.ids))
     if group.pairs is not None:
-        data["pairs"] = [asdict(pair) for pair in choose_pairs(group.pairs, task=group.task, attempt=attempt.attempt)]
+        data["pairs"] = [asdict(pair) for pair in choose_pairs(group.pairs, task=group.task, rollout=rollout.rollout)]
     if group.details_missing:
         data["details_missing"] = group.details_missing
     data["rescue"], data["underived"] = rescue_of(group), group.underived
     data["joined"] = [
-        {name: getattr(member, name) for name in ("attempt", "origin", "outcome", "success", "source")}
+        {name: getattr(member, name) for name in ("rollout", "origin", "outcome", "success", "source")}
         | {"credit": [step.credit for step in member.steps]}
         for member in group.joined
     ]
@@ -496,9 +496,9 @@ def _describe_rescue(group: PlayedGroup) -> list[str]:
     if rescue is None:
         return []
     lines = []
-    if rescue.has_guidance and (shown := rescue.guidance):
-        lines.append(f"with a hint in the prompt: rollout {shown.attempt} of update {shown.number} of {shown.task}")
-    elif rescue.has_guidance and not rescue.request_words:  # these words are printed on their own line
+    if rescue.has_hint and (shown := rescue.hint):
+        lines.append(f"with a hint in the prompt: rollout {shown.rollout} of update {shown.number} of {shown.task}")
+    elif rescue.has_hint and not rescue.request_words:  # these words are printed on their own line
         lines.append("with a hint: not recorded which")
     if rescue.num_shaped:
         lines.append(f"rewards shaped: {describe_shaping(rescue)}")

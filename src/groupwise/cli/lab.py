@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def lab(
     file: Annotated[Path, typer.Argument(metavar="RUN", help="Run file (TOML) or run folder.")],
-    recipe: Annotated[
+    method: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Measure this method. Repeatable; default: all methods.")
     ] = None,
     skill: Annotated[
@@ -30,7 +30,7 @@ def lab(
         typer.Option(help="Use a tabular policy of this skill instead of the model (tabular environments only)."),
     ] = None,
     tasks: Annotated[int, typer.Option(min=1, help="Tasks per update.")] = 4,
-    attempts: Annotated[int, typer.Option(min=2, help="Rollouts per group.")] = 8,
+    rollouts: Annotated[int, typer.Option(min=2, help="Rollouts per group.")] = 8,
     updates: Annotated[int, typer.Option(min=2, help="Number of updates to sample.")] = 40,
     situations: Annotated[int, typer.Option(min=1, help="Situations whose true advantages are estimated.")] = 40,
     continuations: Annotated[int, typer.Option(min=2, help="Continuations of each kind per decision point.")] = 128,
@@ -55,8 +55,8 @@ def lab(
             raise FileError(f"--write {write}: no permission to write this file; choose another one")
     config = load_run_file(file, set_, unset)
     check_may_open(config.env)
-    counts = {"tasks": tasks, "attempts": attempts, "updates": updates, "gamma": gamma, "seed": config.seed}
-    chosen = list(recipe) if recipe else None
+    counts = {"tasks": tasks, "rollouts": rollouts, "updates": updates, "gamma": gamma, "seed": config.seed}
+    chosen = list(method) if method else None
     if skill is not None:
         result = _study_table(config, chosen, {**counts, "skill": skill})
     else:
@@ -70,26 +70,26 @@ def lab(
         _print_result(result)
 
 
-def _study_table(config: RunConfig, recipes: list[str] | None, counts: Mapping[str, Any]) -> dict[str, Any]:
+def _study_table(config: RunConfig, methods: list[str] | None, counts: Mapping[str, Any]) -> dict[str, Any]:
     """Study a tabular policy in the run's environment, with the run's history in the prompt."""
     from groupwise.lab.study import ListedCondition, list_algorithms, record_condition, study_recording
     from groupwise.lab.tabular import read_window
 
-    window = read_window(config.rollout.memory, config.env.max_steps)
+    window = read_window(config.rollout.history, config.env.max_steps)
     key: Any = getattr(config.env, "key", "situation")
     recording, tools = record_condition(ListedCondition(env=config.env, sees=window, key=key, **counts))
-    algorithms = list_algorithms(recipes)
+    algorithms = list_algorithms(methods)
     return study_recording(recording, algorithms, tools=tools, seed=config.seed, tell=_tell)
 
 
-def _study_model(config: RunConfig, file: Path, recipes: list[str] | None, counts: Mapping[str, Any]) -> dict[str, Any]:
+def _study_model(config: RunConfig, file: Path, methods: list[str] | None, counts: Mapping[str, Any]) -> dict[str, Any]:
     """Study the run's model: the last checkpoint of a folder, or the initial model of a run file."""
     from groupwise.lab.played_recording import PlayedCondition
     from groupwise.lab.study import list_algorithms, record_run, study_recording
     from groupwise.training.checkpoints import open_run_at
     from groupwise.training.open_run import open_run
 
-    algorithms = list_algorithms(recipes)
+    algorithms = list_algorithms(methods)
     with TemporaryDirectory() as scratch:
         own, untracked = Path(scratch) / "run", config.model_copy(update={"trackers": ()})
         with open_run_at(config, file, read_only=True) if file.is_dir() else open_run(untracked, own) as run:
@@ -104,26 +104,26 @@ def _tell(name: str) -> None:
 
 def _print_result(result: Mapping[str, Any]) -> None:
     recording = result["recording"]
-    headings = ("recipe", "level", "error", "bias", "misdirection", "noise", "sign", "rank")
+    headings = ("method", "level", "error", "bias", "misdirection", "noise", "sign", "rank")
     table = make_table(*headings, align="llr")
-    measured = {name: line for name, line in result["recipes"].items() if "error" in line}
+    measured = {name: line for name, line in result["methods"].items() if "error" in line}
     for name, line in sorted(measured.items(), key=lambda item: item[1]["error"]["value"]):
         numbers = (_format_number(line[what]) for what in headings[2:])
         table.add_row(name, line["level"], *numbers)
     output().print(table)
-    for name, line in result["recipes"].items():
+    for name, line in result["methods"].items():
         if "same_as" in line:
             print_line(f"{name}: the same credit as {line['same_as']}")
         elif "not_measured" in line:
             print_line(f"{name}: not measured ({line['not_measured']})")
     print_line(
-        f"{recording['attempts']:,} rollouts, {recording['success']:.1%} solved. The true advantage of "
+        f"{recording['rollouts']:,} rollouts, {recording['success']:.1%} solved. The true advantage of "
         f"{recording['steps_with_truth']:,} of {recording['steps']:,} steps is known: root mean square "
         f"{recording['truth_size']:.3f}, standard error {recording['truth_error']:.3f}",
     )
-    if recording["attempts_left_out"] or recording["pairs_left_out"]:
+    if recording["rollouts_left_out"] or recording["pairs_left_out"]:
         print_line(
-            f"left out because of errors: {recording['attempts_left_out']:,} rollouts, "
+            f"left out because of errors: {recording['rollouts_left_out']:,} rollouts, "
             f"{recording['pairs_left_out']:,} pairs of continuations"
         )
 

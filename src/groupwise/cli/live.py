@@ -74,8 +74,8 @@ class EventLines(RunObserver):
     def on_warm_start(self, losses: Sequence[float]) -> None:
         self.show(f"warm start: loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs", stays=True)
 
-    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
-        self.show(*describe_expert_faults(causes, attempts), stays=True)
+    def on_expert_faults(self, causes: Mapping[str, int], rollouts: int) -> None:
+        self.show(*describe_expert_faults(causes, rollouts), stays=True)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         when = f"after update {evaluation.number}" if evaluation.number else "before the first update"
@@ -212,11 +212,11 @@ def describe_faults(update: Update) -> list[str]:
     return _describe_causes(Counter(fault.error or fault.stop.value for fault in update.faults))
 
 
-def describe_expert_faults(causes: Mapping[str, int], attempts: int) -> list[str]:
+def describe_expert_faults(causes: Mapping[str, int], rollouts: int) -> list[str]:
     """The errors of a warm start: how many rollouts they ended, then their causes."""
     counts = Counter(causes)
     return [
-        f"warm start: {counts.total()} of {attempts} expert rollouts ended with an error",
+        f"warm start: {counts.total()} of {rollouts} expert rollouts ended with an error",
         *_describe_causes(counts),
     ]
 
@@ -325,7 +325,7 @@ def tell_progress(what: str, say: Callable[[str], None], *, clock: Clock = time.
 
 
 def describe_evaluation(evaluation: Evaluation) -> str:
-    tries = "" if evaluation.attempts == evaluation.tasks else f" x {evaluation.attempts / evaluation.tasks:g} rollouts"
+    tries = "" if evaluation.rollouts == evaluation.tasks else f" x {evaluation.rollouts / evaluation.tasks:g} rollouts"
     return f"success {format_success(evaluation)} over {evaluation.tasks} tasks{tries} of split {evaluation.split}"
 
 

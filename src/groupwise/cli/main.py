@@ -19,13 +19,13 @@ from groupwise.cli import (
     inspect,
     lab,
     launch,
-    panel,
+    methods,
     preview,
-    recipes,
     report,
     schema,
     serve,
     sweep,
+    task_set,
     train,
     warmup,
 )
@@ -34,7 +34,7 @@ from groupwise.cli.screen import errors, finish_streams, prepare_streams, print_
 from groupwise.system.errors import GroupwiseError
 
 COMMANDS: dict[str, Callable[..., None]] = {
-    "recipes": recipes.recipes,
+    "methods": methods.methods,
     "audit": audit.audit,
     "explain": explain.explain,
     "preview": preview.preview,
@@ -48,7 +48,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
     "schema": schema.schema,
     "inspect": inspect.inspect,
-    "panel": panel.panel,
+    "task_set": task_set.task_set,
     "report": report.report,
     "export": export.export,
 }

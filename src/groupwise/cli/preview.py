@@ -26,7 +26,7 @@ from groupwise.parts.part import check_may_open
 from groupwise.system.memory import format_bytes
 
 if TYPE_CHECKING:
-    from groupwise.training.doctor.preview import PreviewedAttempt, PreviewedStep, Reading, RunPreview, UpdateCosts
+    from groupwise.training.doctor.preview import PreviewedRollout, PreviewedStep, Reading, RunPreview, UpdateCosts
 
 CUT = "cut off at max_tokens"
 """The sample that is always cut off."""
@@ -67,10 +67,10 @@ def preview(
 
 def print_preview(console: Console, preview: RunPreview, *, with_tokens: bool) -> None:
     styles = choose_styles(console)
-    origins = [origin for attempt in preview.attempts for step in attempt.steps for origin in step.prompt.origins]
+    origins = [origin for rollout in preview.rollouts for step in rollout.steps for origin in step.prompt.origins]
     console.print(describe_colours([*origins, RESPONSE], styles))
-    for attempt in preview.attempts:
-        _print_attempt(console, attempt, styles, with_tokens=with_tokens)
+    for rollout in preview.rollouts:
+        _print_rollout(console, rollout, styles, with_tokens=with_tokens)
     _print_readings(console, preview.readings)
     _print_costs(console, preview.costs)
     for note in preview.notes:
@@ -79,10 +79,10 @@ def print_preview(console: Console, preview: RunPreview, *, with_tokens: bool) -
 
 def preview_as_json(preview: RunPreview) -> dict[str, Any]:
     return {
-        "attempts": [
-            {name: getattr(attempt, name) for name in ("task", "goal", "error")}
-            | {"steps": [_step_as_json(step) for step in attempt.steps]}
-            for attempt in preview.attempts
+        "rollouts": [
+            {name: getattr(rollout, name) for name in ("task", "goal", "error")}
+            | {"steps": [_step_as_json(step) for step in rollout.steps]}
+            for rollout in preview.rollouts
         ],
         "readings": [asdict(reading) for reading in preview.readings],
         "costs": asdict(preview.costs),
@@ -106,12 +106,12 @@ def _step_as_json(step: PreviewedStep) -> dict[str, Any]:
     }
 
 
-def _print_attempt(
-    console: Console, attempt: PreviewedAttempt, styles: dict[str, str] | None, *, with_tokens: bool
+def _print_rollout(
+    console: Console, rollout: PreviewedRollout, styles: dict[str, str] | None, *, with_tokens: bool
 ) -> None:
-    goal = f": {escape(screen.shorten(attempt.goal, 100))}" if attempt.goal else ""
-    screen.print_line(f"\n[bold]task {escape(attempt.task)}[/]{goal}", markup=True, to=console)
-    for number, step in enumerate(attempt.steps):
+    goal = f": {escape(screen.shorten(rollout.goal, 100))}" if rollout.goal else ""
+    screen.print_line(f"\n[bold]task {escape(rollout.task)}[/]{goal}", markup=True, to=console)
+    for number, step in enumerate(rollout.steps):
         console.print(f"\n[bold]step {number}[/]  {count_origins(step.prompt.origins)}")
         console.print(lay_out_text(step.prompt_texts, step.prompt.origins, styles), soft_wrap=True)
         responses = [RESPONSE] * len(step.response_ids)
@@ -122,8 +122,8 @@ def _print_attempt(
             origins = [*step.prompt.origins, *responses]
             ids, texts = (*step.prompt.ids, *step.response_ids), (*step.prompt_texts, *step.response_texts)
             console.print(make_token_table(ids, texts, origins))
-    if attempt.error:
-        screen.print_line(f"[red]the rollout ends here[/]: {escape(attempt.error)}", markup=True, to=console)
+    if rollout.error:
+        screen.print_line(f"[red]the rollout ends here[/]: {escape(rollout.error)}", markup=True, to=console)
 
 
 def _describe_response(step: PreviewedStep) -> str:
@@ -154,7 +154,7 @@ def _print_costs(console: Console, costs: UpdateCosts) -> None:
     context = "" if costs.context is None else f" of the model's {costs.context:,}"
     whole = format_duration(costs.seconds * costs.updates)
     lines = (
-        f"an update: {costs.attempts:,} rollouts. If all have the maximum length ({costs.max_steps} steps): "
+        f"an update: {costs.rollouts:,} rollouts. If all have the maximum length ({costs.max_steps} steps): "
         f"{costs.sampled_tokens:,} sampled tokens and about {costs.distinct_tokens:,} distinct tokens to read and "
         "learn",
         f"longest prompt: about {costs.longest_prompt:,} tokens{context}",

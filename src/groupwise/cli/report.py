@@ -37,11 +37,11 @@ def report(
             method, note = folder.find_method()
             page = render_page(folder, method=method, note=note)
     else:
-        from groupwise.report.runs import read_arms
+        from groupwise.report.runs import read_variants
         from groupwise.report.runs_page import render_runs_page
 
-        arms = read_arms(runs)
-        name = runs[0].resolve().name if len(runs) == 1 else f"{sum(len(arm.runs) for arm in arms)} runs"
-        page = render_runs_page(arms, name=name)
+        variants = read_variants(runs)
+        name = runs[0].resolve().name if len(runs) == 1 else f"{sum(len(variant.runs) for variant in variants)} runs"
+        page = render_runs_page(variants, name=name)
     size = write_page(path, page)
     print_line(f"wrote [bold]{escape(str(path))}[/] ({size / 1000:,.0f} kB)", markup=True)

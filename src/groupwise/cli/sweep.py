@@ -29,7 +29,7 @@ from groupwise.system.processes import count_usable_cores, drop_torchrun_variabl
 from groupwise.training.sweep import PlannedRun
 
 if TYPE_CHECKING:
-    from groupwise.report.runs import ArmResult, Results
+    from groupwise.report.runs import Results, VariantResult
     from groupwise.training.evaluation.over_seeds import Estimate
     from groupwise.training.sweep import Places, SweepPlan
 
@@ -108,7 +108,7 @@ def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | Non
     """Where the runs train: as many at a time as --jobs says, or as fit on this machine."""
     from groupwise.training.sweep import Machine, Places, RunNeeds, find_places
 
-    first = {run.arm: run for run in reversed(waiting)}
+    first = {run.variant: run for run in reversed(waiting)}
     configs = [plan.load_config(run) for run in first.values()]
     if jobs is not None and all(config.device == "cpu" for config in configs):
         return Places(gpus=(None,) * min(jobs, len(waiting)), reason="--jobs")
@@ -134,8 +134,11 @@ def _find_places(plan: SweepPlan, waiting: Sequence[PlannedRun], jobs: int | Non
 
 
 def _print_plan(plan: SweepPlan, waiting: Sequence[PlannedRun], places: Places | None) -> None:
-    arms, seeds = len(plan.arms), len(plan.seeds)
-    size = f"{arms * seeds} runs: {arms} variant{'s' if arms > 1 else ''} of {seeds} seed{'s' if seeds > 1 else ''}"
+    variants, seeds = len(plan.variants), len(plan.seeds)
+    size = (
+        f"{variants * seeds} runs: {variants} variant{'s' if variants > 1 else ''} of {seeds} "
+        f"seed{'s' if seeds > 1 else ''}"
+    )
     rest = "all of them finished" if places is None else f"{len(waiting)} to train, {len(places.gpus)} at a time"
     why = f" ({places.reason})" if places else ""
     print_line(f"{size}; {rest}{why}", to=errors())
@@ -148,7 +151,7 @@ def _train(plan: SweepPlan, folder: Path, waiting: Sequence[PlannedRun], places:
     write_plan(plan, folder)
     for run in waiting:
         write_run_file(plan, run)
-    num_runs = len(plan.arms) * len(plan.seeds)
+    num_runs = len(plan.variants) * len(plan.seeds)
     try:
         return train_runs(waiting, places.gpus, SweepLines(num_runs, num_runs - len(waiting)), start_process)
     except KeyboardInterrupt:
@@ -158,13 +161,13 @@ def _train(plan: SweepPlan, folder: Path, waiting: Sequence[PlannedRun], places:
 
 def _sum_up(plan: SweepPlan, finished: Sequence[PlannedRun]) -> Results | None:
     """The results of the finished runs, variants in the plan's order."""
-    from groupwise.report.runs import make_arm, read_run, sum_up
+    from groupwise.report.runs import make_variant, read_run, sum_up
 
-    arms = []
-    for arm in plan.arms:
-        runs = [read_run(run.folder) for run in finished if run.arm == arm.name]
-        arms += [make_arm(arm.name, runs)] if runs else []
-    return sum_up(arms)
+    variants = []
+    for variant in plan.variants:
+        runs = [read_run(run.folder) for run in finished if run.variant == variant.name]
+        variants += [make_variant(variant.name, runs)] if runs else []
+    return sum_up(variants)
 
 
 def _print_end(plan: SweepPlan, results: Results | None, folder: Path, *, as_json: bool) -> None:
@@ -329,12 +332,12 @@ MAX_MISSING = 5
 def make_results_json(plan: SweepPlan, results: Results) -> dict[str, Any]:
     """The table as data, with the settings of each variant and the missing runs."""
     content = asdict(results)
-    choices = {arm.name: dict(arm.choices) for arm in plan.arms}
-    for arm in content["arms"]:
-        arm["choices"] = choices[arm["name"]]
-        if len(arm["seeds"]) < MIN_SEEDS:
-            arm["final"] |= NO_INTERVAL
-            arm["best"] |= NO_INTERVAL
+    choices = {variant.name: dict(variant.choices) for variant in plan.variants}
+    for variant in content["variants"]:
+        variant["choices"] = choices[variant["name"]]
+        if len(variant["seeds"]) < MIN_SEEDS:
+            variant["final"] |= NO_INTERVAL
+            variant["best"] |= NO_INTERVAL
     for pair in content["improvements"]:
         if not pair.pop("has_interval"):
             pair["probability"] |= NO_INTERVAL
@@ -342,25 +345,32 @@ def make_results_json(plan: SweepPlan, results: Results) -> dict[str, Any]:
 
 
 def list_missing(plan: SweepPlan, results: Results | None) -> list[str]:
-    counted = {(arm.name, seed.seed) for arm in results.arms for seed in arm.seeds} if results else set()
-    return [f"{arm.name} seed {seed}" for arm in plan.arms for seed in plan.seeds if (arm.name, seed) not in counted]
+    counted = (
+        {(variant.name, seed.seed) for variant in results.variants for seed in variant.seeds} if results else set()
+    )
+    return [
+        f"{variant.name} seed {seed}"
+        for variant in plan.variants
+        for seed in plan.seeds
+        if (variant.name, seed) not in counted
+    ]
 
 
 def print_results(plan: SweepPlan, results: Results) -> None:
     format_value = format_plain_percent if results.measure == "success" else _format_number
     print_line(
-        f"{results.measure} on {results.tasks} tasks of split {results.split} (hash {results.panel[:12]}): "
+        f"{results.measure} on {results.tasks} tasks of split {results.split} (hash {results.task_set[:12]}): "
         "interquartile mean over seeds [95 % interval]\n"
     )
-    output().print(_make_table(results.arms, format_value))
+    output().print(_make_table(results.variants, format_value))
     if results.improvements:
         print_line(
             "\nprobability that a run of the first variant is better than a run of the second, at the last evaluation:"
         )
     for pair in results.improvements:
         words = _format_estimate(pair.probability, _format_number, has_interval=pair.has_interval)
-        print_line(f"  {pair.arm} > {pair.over}:  {words}")
-    few = [arm.name for arm in results.arms if len(arm.seeds) < ENOUGH_SEEDS]
+        print_line(f"  {pair.variant} > {pair.over}:  {words}")
+    few = [variant.name for variant in results.variants if len(variant.seeds) < ENOUGH_SEEDS]
     if few:
         print_line(f"\nan interval over fewer than {ENOUGH_SEEDS} seeds is not reliable: {', '.join(few)}")
     missing = list_missing(plan, results)
@@ -369,16 +379,16 @@ def print_results(plan: SweepPlan, results: Results) -> None:
         print_line(f"\nnot finished, so not in the table: {', '.join(missing[:MAX_MISSING])}{rest}")
 
 
-def _make_table(arms: Sequence[ArmResult], format_value: Callable[[float], str]) -> Table:
-    table = make_table("arm", "seeds", "last", "best", "last, lowest to highest", bold=True)
-    for arm in arms:
-        finals = [seed.final for seed in arm.seeds]
+def _make_table(variants: Sequence[VariantResult], format_value: Callable[[float], str]) -> Table:
+    table = make_table("variant", "seeds", "last", "best", "last, lowest to highest", bold=True)
+    for variant in variants:
+        finals = [seed.final for seed in variant.seeds]
         spread = f"{format_value(min(finals))} to {format_value(max(finals))}"
         estimates = [
-            _format_estimate(estimate, format_value, has_interval=arm.has_interval)
-            for estimate in (arm.final, arm.best)
+            _format_estimate(estimate, format_value, has_interval=variant.has_interval)
+            for estimate in (variant.final, variant.best)
         ]
-        table.add_row(escape(arm.name), str(len(arm.seeds)), *estimates, spread)
+        table.add_row(escape(variant.name), str(len(variant.seeds)), *estimates, spread)
     return table
 
 

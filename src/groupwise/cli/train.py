@@ -71,10 +71,10 @@ def train(
             run = stack.enter_context(open_run(config, folder))
             for line in list_notices(config):  # not before the run is open: an error needs no notices
                 print_note(line)
-            named = run.journal.panels()
-            for split, digest in run.panels.items():  # with a task-set file, other tasks are an error
+            named = run.journal.task_sets()
+            for split, digest in run.task_sets.items():  # with a task-set file, other tasks are an error
                 if named.get(split, digest) != digest:
-                    _print_change(f"the {split} panel", named[split][:12], digest[:12])
+                    _print_change(f"the {split} task set", named[split][:12], digest[:12])
             run_loop(run, resume=resume, observers=[screen])
     except KeyboardInterrupt:
         print_line(f"stopped; resume with: groupwise train --resume {_quote(folder)}", to=errors())

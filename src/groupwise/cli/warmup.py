@@ -68,8 +68,8 @@ def _teach(run: Run, source: Path | None, min_earned: float | None, console: Con
     from groupwise.training.config.run_config import WarmStartConfig
     from groupwise.training.warm_start import imitate_samples, make_expert_samples, make_recorded_samples
 
-    def warn(causes: Mapping[str, int], attempts: int) -> None:
-        for line in describe_expert_faults(causes, attempts):
+    def warn(causes: Mapping[str, int], rollouts: int) -> None:
+        for line in describe_expert_faults(causes, rollouts):
             print_line(line, to=console)
 
     settings = run.config.warm_start or WarmStartConfig()
@@ -78,8 +78,8 @@ def _teach(run: Run, source: Path | None, min_earned: float | None, console: Con
         samples = make_expert_samples(run, run.tasks[: settings.tasks], settings, report_faults=warn)
     else:
         samples = make_recorded_samples(run, open_rollouts(source).rows(), min_earned=min_earned, report_faults=warn)
-    attempts = len({sample.trajectory for sample in samples})
-    console.print(f"{len(samples)} steps of {attempts} {'recorded' if source else 'expert'} rollouts")
+    rollouts = len({sample.trajectory for sample in samples})
+    console.print(f"{len(samples)} steps of {rollouts} {'recorded' if source else 'expert'} rollouts")
     lines.on_stage("warm start", 0)
     return imitate_samples(run, samples, settings, report_epoch=lines.on_warm_start_epoch)
 

@@ -31,7 +31,7 @@ from groupwise.credit.estimators import (
     TemporalDifferences,
     Term,
     Whitened,
-    list_attempts,
+    list_rollouts,
     weigh_credit,
 )
 from groupwise.credit.filters import (
@@ -46,7 +46,7 @@ from groupwise.credit.filters import (
     ZeroSpread,
 )
 from groupwise.credit.function_reward import FunctionReward
-from groupwise.credit.groupers import ByAttempt, ByBranch, ByHistory, ByState, ByTask, Peers
+from groupwise.credit.groupers import ByBranch, ByHistory, ByRollout, ByState, ByTask, Peers
 from groupwise.credit.remembered import NumberState, read_remembered
 from groupwise.credit.rewards import (
     BrevityReward,
@@ -99,7 +99,7 @@ from groupwise.parts.part import Part
 CATALOGUE: dict[str, dict[str, type[Part]]] = {
     "grouper": {
         "by_task": ByTask,
-        "by_attempt": ByAttempt,
+        "by_rollout": ByRollout,
         "by_state": ByState,
         "by_history": ByHistory,
         "by_branch": ByBranch,
@@ -113,7 +113,7 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "staleness": Staleness,
         "zero_spread": ZeroSpread,
     },
-    "admission": {"at_most": AtMost, "without_truncated": WithoutTruncated},
+    "rollout_filter": {"at_most": AtMost, "without_truncated": WithoutTruncated},
     "signal": {
         "episode_return": EpisodeReturn,
         "return_to_go": ReturnToGo,

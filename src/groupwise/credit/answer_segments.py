@@ -40,7 +40,7 @@ def read_segments(table: StepTable, tokens: TokenTable, *, ends: str, numbers: s
 
     A step without tokens has no segment. Columns that do not fit the tokens are an error that names the step.
     """
-    length = np.bincount(tokens.step, minlength=len(table)).tolist()
+    length = np.bincount(tokens.row, minlength=len(table)).tolist()
     all_ends, all_numbers = table.column(ends), table.column(numbers)
     kept_ends: list[tuple[int, ...]] = []
     kept_numbers: list[tuple[float, ...]] = []
@@ -91,7 +91,7 @@ def read_token_numbers(
     table: StepTable, tokens: TokenTable, name: str, *, measure: str, skipped: BoolArray | None = None
 ) -> FloatArray:
     """A column with one number per sampled token (K); the tokens of the steps in `skipped` (S) get 0."""
-    column, length = table.column(name), np.bincount(tokens.step, minlength=len(table)).tolist()
+    column, length = table.column(name), np.bincount(tokens.row, minlength=len(table)).tolist()
     numbers: list[float] = []
     for step, num in enumerate(length):
         own = column[step]

@@ -44,7 +44,7 @@ class Relative(Part, slot="estimator"):
     """What it is divided by."""
     mixed_scale: ScalePart | None = None
     """The scale of groups with off-policy members; None = the same `scale` (R^3 tempers these groups)."""
-    average: Literal["attempt", "step"] = "attempt"
+    average: Literal["rollout", "step"] = "rollout"
     """What counts once in the statistics: each rollout (with the mean of its steps in the group), or each step."""
     alone: Literal["zero", "raw", "error"] = "zero"
     """What the only member of a group gets: 0, its raw signal (as several released codes do), or an error."""
@@ -62,7 +62,7 @@ class Relative(Part, slot="estimator"):
             member, values, label_of_member = np.arange(len(label)), signal, label
         else:
             # A rollout's steps in no group would share the label -1; each rollout keeps them apart from its others.
-            cells = Segments.of(pair_labels(label + 1, table.attempt))
+            cells = Segments.of(pair_labels(label + 1, table.rollout))
             member, values, label_of_member = cells.label, cells.mean(signal), label[cells.first]
         groups = Segments.of(label_of_member)
         if self.virtual:
@@ -301,7 +301,7 @@ class TemporalDifferences(Part, slot="estimator"):
         values = inner.values - self.gamma * (1 - self.lam) * self._sum_later(table, inner.values)
         if self.truncated == "value":
             expected = self._expect_after(table, inner)
-            values = values + self.gamma * discount(expected, table.attempt, self.gamma * self.lam)
+            values = values + self.gamma * discount(expected, table.rollout, self.gamma * self.lam)
         reached = self._find_reached(table, inner.compared)
         return Credit.of(table, StepTrace(values=values, compared=reached, of=inner, part=self))
 
@@ -318,13 +318,13 @@ class TemporalDifferences(Part, slot="estimator"):
         reached = marked | (self.gamma * (1 - self.lam) * self._sum_later(table, seen) > 0)
         if self.truncated == "value":
             seen_end = np.where(table.column("stop") == StopReason.TRUNCATED, seen, 0.0)
-            reached |= self.gamma * discount(seen_end, table.attempt, self.gamma * self.lam) > 0
+            reached |= self.gamma * discount(seen_end, table.rollout, self.gamma * self.lam) > 0
         return reached
 
     def _sum_later(self, table: StepTable, surprises: FloatArray) -> FloatArray:
         """Sum over the steps after each one, discounted by gamma * lam (S); 0 for the last step of a rollout."""
-        sums = discount(surprises, table.attempt, self.gamma * self.lam)
-        is_followed = table.attempt[1:] == table.attempt[:-1]
+        sums = discount(surprises, table.rollout, self.gamma * self.lam)
+        is_followed = table.rollout[1:] == table.rollout[:-1]
         return np.append(np.where(is_followed, sums[1:], 0.0), np.zeros(len(sums[:1])))
 
     def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray | None:
@@ -334,7 +334,7 @@ class TemporalDifferences(Part, slot="estimator"):
 
     def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
         assert trace.of is not None, "it is made of other credit"
-        path = [place for place in range(step, len(table)) if table.attempt[place] == table.attempt[step]]
+        path = [place for place in range(step, len(table)) if table.rollout[place] == table.rollout[step]]
         all_returns, expected = self.returns(table), self._expect_after(table, trace.of)
         returns = [float(all_returns[place]) for place in path]
         worth = [float(all_returns[place] - trace.of.values[place]) for place in path]
@@ -389,8 +389,8 @@ class StepTrace:
         return None if tell is None else tell(table, self)
 
 
-def list_attempts(table: StepTable, value_A: Sequence[float], step: int) -> tuple[tuple[int, float], ...]:
+def list_rollouts(table: StepTable, value_A: Sequence[float], step: int) -> tuple[tuple[int, float], ...]:
     """The rollouts of a step's task: the first step of each, and its number."""
-    first = table.attempts.first.tolist()
+    first = table.rollouts.first.tolist()
     pairs = zip(first, map(float, value_A), strict=True)
     return tuple((place, value) for place, value in pairs if table.task[place] == table.task[step])

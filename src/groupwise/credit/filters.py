@@ -28,7 +28,7 @@ class ZeroSpread(Part, slot="filter"):
     Source: DAPO (Yu et al. 2025, arXiv:2503.14476), dynamic sampling: keep a task iff 0 < correct < n. Choices: the
     column `accuracy` is compared if the table has it, else the return, because a length penalty makes equal answers
     differ. Equal means exactly equal, not a small standard deviation. A task with one rollout is dropped
-    (`alone="keep"` keeps it, as verl's recipe does). To sample other tasks instead of the dropped ones, use a plan.
+    (`alone="keep"` keeps it, as verl's method does). To sample other tasks instead of the dropped ones, use a plan.
     """
 
     drops_solved_groups: ClassVar[bool] = True
@@ -38,14 +38,14 @@ class ZeroSpread(Part, slot="filter"):
     def __call__(self, table: StepTable) -> BoolArray:
         kept = ~table.tasks.is_constant(find_scores(table))
         if self.alone == "keep":
-            kept |= Segments.of(table.task[table.attempts.first]).size == 1
+            kept |= Segments.of(table.task[table.rollouts.first]).size == 1
         return kept[table.task]
 
 
 class Staleness(Part, slot="filter"):
     """Drop the rollouts that too old policy versions sampled.
 
-        keep where age <= max_age,   age = version of the learner - oldest version that sampled the attempt
+        keep where age <= max_staleness,   age = version of the learner - oldest version that sampled the rollout
 
     Source: bounds on staleness in asynchronous training, such as AReaL's (Fu et al. 2025, arXiv:2505.24298). Choices:
     the age of a rollout is that of its oldest token, and all its steps are dropped together. Old rollouts are still
@@ -53,31 +53,31 @@ class Staleness(Part, slot="filter"):
     """
 
     needs_versions: ClassVar[bool] = True
-    max_age: NonNegativeInt = 1
+    max_staleness: NonNegativeInt = 1
     """Largest staleness of a rollout, in policy versions; 0 = only rollouts of the current weights."""
 
     def __call__(self, table: StepTable) -> BoolArray:
-        oldest = table.attempts.high(table.column("age").astype(np.float64))[table.attempt]
-        return oldest <= self.max_age
+        oldest = table.rollouts.high(table.column("age").astype(np.float64))[table.rollout]
+        return oldest <= self.max_staleness
 
 
 class OverlongMask(Part, slot="filter"):
     """Drop the responses that the token limit cut off: a cut-off response need not be a wrong one.
 
     Source: DAPO (Yu et al. 2025, arXiv:2503.14476, section 3.4), overlong filtering; TRL's
-    `mask_truncated_completions`. Choices: by response, so the other steps of a rollout train; `attempts="drop"` also
+    `mask_truncated_completions`. Choices: by response, so the other steps of a rollout train; `rollouts="drop"` also
     drops every step of a rollout that the step limit cut off. What is dropped still counts in the statistics, as in the
     sources: the reward of a cut-off response is part of its group's mean.
     """
 
-    attempts: Literal["keep", "drop"] = "keep"
+    rollouts: Literal["keep", "drop"] = "keep"
     """Whether rollouts that the step limit cut off are dropped too."""
 
     def __call__(self, table: StepTable) -> BoolArray:
         kept = ~np.asarray(table.column("cut"), dtype=np.bool_)
-        if self.attempts == "drop":
+        if self.rollouts == "drop":
             limited = (table.column("stop") == StopReason.TRUNCATED).astype(np.float64)
-            kept &= table.attempts.sum(limited)[table.attempt] == 0
+            kept &= table.rollouts.sum(limited)[table.rollout] == 0
         return kept
 
 
@@ -169,7 +169,7 @@ def _find_unshaped_scores(table: StepTable) -> FloatArray:
     if "reward_alone" not in table.extra or "accuracy" in table.extra or "outcome" in table.extra:
         return find_scores(table)
     alone = table.extra["reward_alone"].astype(np.float64)  # NaN where no shaper added anything
-    return table.attempts.spread(table.attempts.sum(np.where(np.isnan(alone), table.reward, alone)))
+    return table.rollouts.spread(table.rollouts.sum(np.where(np.isnan(alone), table.reward, alone)))
 
 
 # Rollout filters: which rollouts of a group are compared at all.
@@ -178,7 +178,7 @@ def _find_unshaped_scores(table: StepTable) -> FloatArray:
 # filter drops still counts in its group; it only does not train.
 
 
-class WithoutTruncated(Part, slot="admission"):
+class WithoutTruncated(Part, slot="rollout_filter"):
     """Leave out the rollouts that a step or token limit cut off: how they would have ended is not known.
 
     Ours, after the overlong filtering of DAPO (Yu et al. 2025, arXiv:2503.14476), which keeps such rollouts in the
@@ -187,22 +187,22 @@ class WithoutTruncated(Part, slot="admission"):
     """
 
     def __call__(self, group: Sequence[Trajectory], *, draw: Draw) -> Sequence[Trajectory]:
-        return [attempt for attempt in group if attempt.stop is not StopReason.TRUNCATED]
+        return [rollout for rollout in group if rollout.stop is not StopReason.TRUNCATED]
 
 
-class AtMost(Part, slot="admission"):
+class AtMost(Part, slot="rollout_filter"):
     """Compare at most this many rollouts of a group, drawn uniformly; the others are left out.
 
     Ours: groups have one size, whatever a plan or a later round brought. So scales that depend on the number of members
     do not differ between tasks. Drawn rollouts keep their order.
     """
 
-    attempts: Count
+    rollouts: Count
     """Rollouts that are compared."""
 
     def __call__(self, group: Sequence[Trajectory], *, draw: Draw) -> Sequence[Trajectory]:
-        if len(group) <= self.attempts:
+        if len(group) <= self.rollouts:
             return group
         generator = draw("at_most", group[0].task.id)
-        drawn = sorted(generator.choice(len(group), self.attempts, replace=False).tolist())
+        drawn = sorted(generator.choice(len(group), self.rollouts, replace=False).tolist())
         return [group[number] for number in drawn]

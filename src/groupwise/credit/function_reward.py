@@ -22,7 +22,7 @@ class FunctionReward(Part, slot="reward"):
 
         def reward(trajectory) -> float | list[float]
         def reward(trajectory, responses) -> float | list[float]      # with the responses as texts
-        def reward(completions, **kwargs) -> list[float]              # TRL's signature, for batches of one attempt
+        def reward(completions, **kwargs) -> list[float]              # TRL's signature, for batches of one rollout
 
     A number is the reward of the last step; a list has one reward per step. TRL's signature is that of GRPOTrainer's
     `reward_funcs` (prompts, completions, completion_ids and the columns of the dataset). Here the columns are the
@@ -127,7 +127,7 @@ class FunctionReward(Part, slot="reward"):
 
 EMPTY = inspect.Parameter.empty
 NOT_NAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-OF_ATTEMPT = ("prompts", "completions", "completion_ids")
+OF_ROLLOUT = ("prompts", "completions", "completion_ids")
 """What every rollout has, by TRL's names."""
 SIGNATURES = "(trajectory), (trajectory, responses) or TRL's (completions, **kwargs)"
 
@@ -194,5 +194,5 @@ def list_missing_columns(function: Callable[..., Any], payload: Mapping[str, Any
     return [
         name
         for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind not in NOT_NAMED and parameter.default is EMPTY and name not in (*OF_ATTEMPT, *payload)
+        if parameter.kind not in NOT_NAMED and parameter.default is EMPTY and name not in (*OF_ROLLOUT, *payload)
     ]

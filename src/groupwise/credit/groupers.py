@@ -31,11 +31,11 @@ class ByTask(Part, slot="grouper"):
         return table.task
 
 
-class ByAttempt(Part, slot="grouper"):
+class ByRollout(Part, slot="grouper"):
     """Compare the steps of one rollout with each other."""
 
     def __call__(self, table: StepTable) -> IntArray:
-        return table.attempt
+        return table.rollout
 
 
 class ByState(Part, slot="grouper"):

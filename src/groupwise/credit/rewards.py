@@ -78,7 +78,7 @@ class OutcomeReward(Part, slot="reward"):
         if "success" not in trajectory.scores:
             raise RecordError(
                 f"{trajectory.describe()}: the environment did not report whether the "
-                "task was solved, which reward 'outcome' reads; set `Outcome.success` when an attempt ends, or use "
+                "task was solved, which reward 'outcome' reads; set `Outcome.success` when a rollout ends, or use "
                 "reward 'environment'"
             )
         return pay_last(trajectory, self.solved if trajectory.scores["success"] else self.failed)
@@ -162,7 +162,7 @@ class RefusedActionReward(Part, slot="reward"):
 class FormatReward(Part, slot="reward"):
     """Reward for responses with the required format, whatever the environment did with the action.
 
-        r_t = (kept if the response is well formed, else broken) / steps        `per="attempt"`
+        r_t = (kept if the response is well formed, else broken) / steps        `per="rollout"`
         r_t =  kept if the response is well formed, else broken                 `per="step"`
         r_last = kept if all responses are well formed, else broken             `per="whole"`
 
@@ -175,14 +175,14 @@ class FormatReward(Part, slot="reward"):
     """Reward of a well-formed response."""
     broken: Finite = 0.0
     """Reward of a malformed response."""
-    per: Literal["attempt", "step", "whole"] = "attempt"
+    per: Literal["rollout", "step", "whole"] = "rollout"
     """Reward the mean over the steps of a rollout, each step in full, or once for all of them."""
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
         if self.per == "whole":
             is_kept = all(step.well_formed for step in trajectory.steps)
             return pay_last(trajectory, self.kept if is_kept else self.broken)
-        share = len(trajectory.steps) if self.per == "attempt" else 1
+        share = len(trajectory.steps) if self.per == "rollout" else 1
         return tuple((self.kept if step.well_formed else self.broken) / share for step in trajectory.steps)
 
 
@@ -288,14 +288,14 @@ class LadderReward(Part, slot="reward"):
         return self
 
     def __call__(self, trajectory: Trajectory) -> tuple[float, ...]:
-        answered = [step for step in trajectory.steps if self.levels in step.facts]
+        answered = [step for step in trajectory.steps if self.levels in step.info]
         if trajectory.stop in FAULTS or not answered or answered[-1].well_formed is False:
             return pay_last(trajectory, 0.0)
-        facts = answered[-1].facts
-        levels = facts[self.levels]
+        info = answered[-1].info
+        levels = info[self.levels]
         if not is_count(levels):
             raise RecordError(
                 f"{trajectory.describe()}: the step info {self.levels!r} is {levels!r}, "
                 "but reward 'ladder' needs the number of matched levels; let the environment give a number from 0"
             )
-        return pay_last(trajectory, 1.0 if facts.get(self.exact) else self.rungs[min(levels, len(self.rungs) - 1)])
+        return pay_last(trajectory, 1.0 if info.get(self.exact) else self.rungs[min(levels, len(self.rungs) - 1)])

@@ -152,9 +152,9 @@ class ReferenceKl(Part, slot="shaper"):
         return amounts
 
     def _measure_divergence(self, trajectory: Trajectory, step: Step) -> float:
-        if REFERENCE_LOGP not in step.facts:
+        if REFERENCE_LOGP not in step.info:
             raise RecordError(
                 f"{trajectory.describe()}, step {step.index}: it has no step info {REFERENCE_LOGP!r}, which the shaper "
-                'reference_kl reads; add measures = ["reference_score"] to [algorithm]'
+                'reference_kl reads; add scorers = ["reference_score"] to [algorithm]'
             )
-        return math.fsum(step.logp_behaviour) - float(step.facts[REFERENCE_LOGP])
+        return math.fsum(step.logp_behaviour) - float(step.info[REFERENCE_LOGP])

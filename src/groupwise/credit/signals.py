@@ -78,14 +78,14 @@ class ReturnToGo(Part, slot="signal"):
     """Discount from one step to the next."""
     of: SignalPart = StepRewardSignal()
     """What is summed."""
-    within: Literal["attempt", "role"] = "attempt"
+    within: Literal["rollout", "role"] = "rollout"
     """Which later steps count: all of the rollout, or those of the same role."""
 
     def __call__(self, table: StepTable) -> FloatArray:
         rewards = table.ask_once(self.of)
-        if self.within == "attempt" or "role" not in table.extra:
-            return discount(rewards, table.attempt, self.gamma)
-        return discount(rewards, pair_labels(table.attempt, table.codes("role") + 1), self.gamma)
+        if self.within == "rollout" or "role" not in table.extra:
+            return discount(rewards, table.rollout, self.gamma)
+        return discount(rewards, pair_labels(table.rollout, table.codes("role") + 1), self.gamma)
 
 
 class Centred(Part, slot="signal"):
@@ -186,8 +186,8 @@ class AbovePrior(Part, slot="signal"):
     """Another signal, minus the task's prior: a running mean over the rollouts of earlier updates.
 
         signal = of - prior
-        prior  <- (keep * weight * prior + sum of the attempts' values) / (keep * weight + attempts)
-        weight <- keep * weight + attempts
+        prior  <- (keep * weight * prior + sum of the rollouts' values) / (keep * weight + rollouts)
+        weight <- keep * weight + rollouts
 
     Source: SPO (single-stream policy optimization, arXiv:2509.13232). This is its tracker for returns of 0 and 1:
     weight * prior and weight * (1 - prior) are its alpha and beta, and a return is compared before it joins the prior.
@@ -239,8 +239,8 @@ class TaskPriors:
         if not trajectories:
             return
         table = StepTable.from_trajectories(trajectories)
-        values = table.attempts.mean(table.ask_once(self._part.of))
-        tasks = Segments.of(table.task[table.attempts.first])
+        values = table.rollouts.mean(table.ask_once(self._part.of))
+        tasks = Segments.of(table.task[table.rollouts.first])
         for task, total, num in zip(table.task_ids, tasks.sum(values).tolist(), tasks.size.tolist(), strict=True):
             level, weight = self._find_prior(str(task))
             kept = self._part.keep * weight

@@ -63,7 +63,7 @@ class TokenReturn(Part, slot="token_credit"):
         known = read_token_numbers(
             table, tokens, REFERENCE, measure="reference_score, by_token = true", skipped=table.off_policy
         )
-        apart = np.where(table.off_policy[tokens.step], 0.0, tokens.column("logp", table) - known)
+        apart = np.where(table.off_policy[tokens.row], 0.0, tokens.column("logp", table) - known)
         return rewards - self.kl * apart
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
@@ -75,19 +75,19 @@ def place_rewards(table: StepTable, tokens: TokenTable) -> FloatArray:
     rewards = np.zeros(len(tokens))
     amounts = table.reward
     if "outcome" in table.extra:  # it replaces the rewards: all of it on the last step
-        amounts = np.where(np.append(table.attempt[1:] != table.attempt[:-1], True), table.episode_return, 0.0)
-    last = np.searchsorted(tokens.step, np.arange(len(table)), side="right") - 1
-    for token, attempt, amount in zip(last.tolist(), table.attempt.tolist(), amounts.tolist(), strict=True):
-        if token >= 0 and table.attempt[tokens.step[token]] == attempt:
+        amounts = np.where(np.append(table.rollout[1:] != table.rollout[:-1], True), table.episode_return, 0.0)
+    last = np.searchsorted(tokens.row, np.arange(len(table)), side="right") - 1
+    for token, rollout, amount in zip(last.tolist(), table.rollout.tolist(), amounts.tolist(), strict=True):
+        if token >= 0 and table.rollout[tokens.row[token]] == rollout:
             rewards[token] += amount
     return rewards
 
 
 def add_later(amounts: FloatArray, table: StepTable, tokens: TokenTable, *, share: float) -> FloatArray:
     """Add to each token's amount `share` times the sum of the next token of its rollout (K)."""
-    sums, attempt, after = amounts.tolist(), table.attempt[tokens.step].tolist(), 0.0
+    sums, rollout, after = amounts.tolist(), table.rollout[tokens.row].tolist(), 0.0
     for token in range(len(sums) - 1, -1, -1):
-        if token + 1 == len(sums) or attempt[token + 1] != attempt[token]:
+        if token + 1 == len(sums) or rollout[token + 1] != rollout[token]:
             after = 0.0
         after = sums[token] = sums[token] + share * after
     return np.array(sums, dtype=np.float64)
@@ -95,8 +95,8 @@ def add_later(amounts: FloatArray, table: StepTable, tokens: TokenTable, *, shar
 
 def _derive_sum(amounts: FloatArray, table: StepTable, tokens: TokenTable, token: int, *, share: float) -> Derivation:
     """Sum over the tokens of a rollout from one on, each multiplied by `share` once more."""
-    attempt = table.attempt[tokens.step]
-    later = [k for k in range(token, len(tokens)) if attempt[k] == attempt[token]]
+    rollout = table.rollout[tokens.row]
+    later = [k for k in range(token, len(tokens)) if rollout[k] == rollout[token]]
     value = sum(share ** (k - token) * float(amounts[k]) for k in later)
     members = tuple((k, float(amounts[k])) for k in later if amounts[k])
     words = f"sum over {len(members)} tokens of {share:.6g}^distance x what it brought = {value:.6g}"
@@ -137,14 +137,14 @@ class WhitenedTokens(Part, slot="token_credit"):
 
     def _list_counted(self, table: StepTable, inner: TokenCredit, tokens: TokenTable) -> FloatArray:
         """The advantages in the statistics: those of tokens that train, of steps that train."""
-        counts: BoolArray = inner.trains & table.trains[tokens.step]
+        counts: BoolArray = inner.trains & table.trains[tokens.row]
         return inner.values[counts]
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
         inner = self.of(table, credit, tokens)
         trace, known = inner.trace, self._list_counted(table, inner, tokens).tolist()
         if isinstance(trace, TokenTrace):
-            weight, earned = float(trace.weight[token]), float(credit.values[tokens.step[token]])
+            weight, earned = float(trace.weight[token]), float(credit.values[tokens.row[token]])
             within = Derivation(value=weight * earned, formula=f"{weight:.6g} x {earned:.6g} = {weight * earned:.6g}")
         elif hasattr(trace, "derive"):
             within = trace.derive(table, credit, tokens, token)
@@ -188,7 +188,7 @@ class DiscountedTokens(Part, slot="token_credit"):
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         weight = np.power(self.gamma, tokens.step_length - 1 - tokens.position, dtype=np.float64)
-        return train_all(weight * credit.values[tokens.step], TokenTrace(weight=weight, part=self))
+        return train_all(weight * credit.values[tokens.row], TokenTrace(weight=weight, part=self))
 
 
 class FirstTokens(Part, slot="token_credit"):
@@ -205,13 +205,13 @@ class FirstTokens(Part, slot="token_credit"):
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         return TokenCredit(
-            values=credit.values[tokens.step],
+            values=credit.values[tokens.row],
             trains=tokens.position < self.count,
             trace=TokenTrace(weight=np.ones(len(tokens)), part=self),
         )
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
-        first = tokens.num_forced(int(tokens.step[token]))
+        first = tokens.num_forced(int(tokens.row[token]))
         return f"only tokens {first} to {first + self.count - 1} of a response do"
 
 
@@ -240,8 +240,8 @@ class TokenGae(Part, slot="token_credit"):
     def _find_surprise(self, table: StepTable, credit: Credit, tokens: TokenTable) -> FloatArray:
         """delta of each token (K)."""
         value = _read_values(table, credit, tokens)
-        attempt, following = table.attempt[tokens.step], np.zeros(len(tokens))
-        following[:-1] = np.where(attempt[1:] == attempt[:-1], value[1:], 0.0)
+        rollout, following = table.rollout[tokens.row], np.zeros(len(tokens))
+        following[:-1] = np.where(rollout[1:] == rollout[:-1], value[1:], 0.0)
         return place_rewards(table, tokens) + self.gamma * following - value
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
@@ -254,7 +254,7 @@ def _read_values(table: StepTable, credit: Credit, tokens: TokenTable) -> FloatA
     comparison = read_comparison(table, credit, "token_gae")
     baseline = comparison.signal - comparison.values  # also for steps that were not compared
     if ENDS not in table.extra or not len(tokens):
-        return baseline[tokens.step]
+        return baseline[tokens.row]
     segments = read_segments(table, tokens, ends=ENDS, numbers=VALUES, more=-1)
     by_step = zip(segments.ends, segments.numbers, baseline.tolist(), strict=True)
     return np.array([value for ends, inner, first in by_step if ends for value in (first, *inner)])[segments.of_token]

@@ -61,7 +61,7 @@ def to_numbers(name: str, column: Column, *, largest: float = np.inf) -> FloatAr
     if len(bad):
         raise RecordError(
             f"column {name!r}, row {bad[0]}: found {values[bad[0]]}; "
-            "drop the attempt or score it before computing credit (a missing score is not a zero)",
+            "drop the rollout or score it before computing credit (a missing score is not a zero)",
             row=int(bad[0]),
         )
     bad = np.flatnonzero(np.abs(values) > largest)

@@ -105,7 +105,7 @@ class OwnTrace(Protocol):
 
     `explain` shows the derivation and compares its number with the recorded one. The trace may also have
     `meets_others(table)`: which steps are compared with a step of another rollout (S). Without it, the metric
-    `credit/own_rollout_only` is not known.
+    `advantage/own_rollout_only` is not known.
     """
 
     @property
@@ -288,5 +288,5 @@ def meets_others(table: StepTable, trace: Trace) -> BoolArray | None:
 def spans_rollouts(table: StepTable, label: IntArray) -> BoolArray:
     """Which steps are in a group with steps of two or more rollouts (S)."""
     groups = Segments.of(label)
-    is_shared_M = ~groups.is_constant(table.attempt.astype(np.float64))
+    is_shared_M = ~groups.is_constant(table.rollout.astype(np.float64))
     return np.append(is_shared_M, False)[groups.label]

@@ -150,7 +150,7 @@ class Owner(StrEnum):
     """The environment."""
     ROLLOUT = "rollout"
     """The loop that ran the rollout."""
-    MEASURE = "measure"
+    SCORER = "scorer"
     """A scorer, before the advantages; an environment may set such fields too."""
     READER = "reader"
     """The code that makes a table, or a recording from elsewhere; rollouts of groupwise do not set it."""

@@ -47,13 +47,13 @@ class Origin(StrEnum):
     """Replayed from an earlier update."""
     REFLECTED = "reflected"
     """Sampled with a hint in the prompt, such as an earlier failure, and compared with rollouts with that hint."""
-    GUIDED = "guided"
+    HINTED = "hinted"
     """Sampled with a hint, a forced beginning or another temperature, and trained or compared as if without it."""
     BRANCHED = "branched"
     """Continued from the middle of another rollout, its `parent`."""
 
 
-SAMPLED_ELSEWHERE = frozenset({Origin.REPLAYED.value, Origin.GUIDED.value})
+SAMPLED_ELSEWHERE = frozenset({Origin.REPLAYED.value, Origin.HINTED.value})
 """Origins of rollouts that were sampled by an earlier policy, or with another prompt than they train with."""
 
 
@@ -128,7 +128,7 @@ class Step:
     """The branch point that this step was sampled from, if rollouts share a trunk."""
     prompt_ids: tuple[int, ...] = ()
     """Token ids the engine was given."""
-    unguided_prompt_ids: tuple[int, ...] = ()
+    unhinted_prompt_ids: tuple[int, ...] = ()
     """The prompt without its hint; empty = it had no hint."""
     response_ids: tuple[int, ...] = ()
     """Token ids the engine sampled; only these train."""
@@ -141,7 +141,7 @@ class Step:
     versions: tuple[tuple[int, int], ...] = ()
     """Which policy versions sampled its tokens, as (version, number of tokens) in order, if several versions sampled
     the rollout. Empty = the rollout's only version, or not known."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
     """Step info: further JSON values from the environment and scorers, by name; they become columns of the table."""
 
     @property
@@ -180,7 +180,7 @@ class Trajectory:
     """Unique within a run."""
     task: Task
     """The task."""
-    attempt: int
+    rollout: int
     """Number of the rollout within the task's group."""
     steps: tuple[Step, ...]
     """The steps, in order."""
@@ -203,14 +203,14 @@ class Trajectory:
 
     def describe(self) -> str:
         """Name the rollout in words, for messages."""
-        return f"task {self.task.id!r}, attempt {self.attempt}"
+        return f"task {self.task.id!r}, rollout {self.rollout}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetAside:
     """A finished rollout that was dropped: it is not compared, does not train, and is not replayed.
 
-    Worked example: rollout 3 was cut off at the limit on steps: by "the admission without_truncated".
+    Worked example: rollout 3 was cut off at the limit on steps: by "the rollout filter without_truncated".
     """
 
     trajectory: Trajectory

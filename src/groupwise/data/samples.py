@@ -255,7 +255,7 @@ class PairReasons(Protocol):
 
 def compare_returns(table: StepTable, pair: Pair) -> str:
     """The returns of the two rollouts, in words."""
-    winner, loser = (table.episode_return[table.attempts.first[number]] for number in (pair.winner, pair.loser))
+    winner, loser = (table.episode_return[table.rollouts.first[number]] for number in (pair.winner, pair.loser))
     return f"return {winner:.6g} against {loser:.6g}"
 
 

@@ -54,7 +54,7 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
                     )
                 ages += [age] * len(trajectory.steps)
         columns["age"] = ages
-    _add_facts(columns, list(map(attrgetter("facts"), steps)))
+    _add_info(columns, list(map(attrgetter("info"), steps)))
     outcomes = list(map(attrgetter("outcome"), trajectories))
     if any(map(is_not, outcomes, repeat(None))):
         without = [trajectory.id for trajectory in trajectories if trajectory.outcome is None]
@@ -86,7 +86,7 @@ def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = Non
         columns["off_policy"] = elsewhere
     if version is not None and all("version" in row or "versions" in row for row in rows):
         columns["age"] = _compute_ages(rows, version)
-    _add_facts(columns, [row.get("extra", {}) for row in rows])
+    _add_info(columns, [row.get("extra", {}) for row in rows])
     if any("outcome" in row for row in rows):
         columns["outcome"] = [row.get("outcome") for row in rows]
     return columns
@@ -116,25 +116,27 @@ def _add_valid(columns: Columns, verdicts: list[bool | None]) -> None:
         columns["valid"] = verdicts
 
 
-def _add_facts(columns: Columns, facts: Sequence[Mapping[str, Any]]) -> None:
+def _add_info(columns: Columns, info: Sequence[Mapping[str, Any]]) -> None:
     """One column per name of step info; None for steps without it."""
-    if any(facts):
-        names = dict.fromkeys(name for known in facts for name in known)
+    if any(info):
+        names = dict.fromkeys(name for known in info for name in known)
         if not RESERVED_NAMES.isdisjoint(names):
             name = next(name for name in names if name in RESERVED_NAMES)
-            row = next(row for row, known in enumerate(facts) if name in known)
-            where = ", ".join(f"{key} {columns[key][row]!r}" for key in ("task", "attempt", "index"))
-            raise RecordError(f"{where}: the fact {name!r} has a name that is taken; call it something else", row=row)
-        columns |= {name: [known.get(name) for known in facts] for name in names}
+            row = next(row for row, known in enumerate(info) if name in known)
+            where = ", ".join(f"{key} {columns[key][row]!r}" for key in ("task", "rollout", "step"))
+            raise RecordError(
+                f"{where}: the info value {name!r} has a name that is taken; call it something else", row=row
+            )
+        columns |= {name: [known.get(name) for known in info] for name in names}
 
 
 def _compute_ages(rows: Sequence[Mapping[str, Any]], version: int) -> list[Any]:
     """The staleness of the oldest weights that sampled each row's rollout."""
     oldest: dict[tuple[Any, Any], int] = {}
     for row in rows:
-        attempt, oldest_of_row = (row["task"], row["attempt"]), min(row.get("versions") or (row["version"],))
-        oldest[attempt] = min(oldest_of_row, oldest.get(attempt, oldest_of_row))
-    return [version - oldest[row["task"], row["attempt"]] for row in rows]
+        rollout, oldest_of_row = (row["task"], row["rollout"]), min(row.get("versions") or (row["version"],))
+        oldest[rollout] = min(oldest_of_row, oldest.get(rollout, oldest_of_row))
+    return [version - oldest[row["task"], row["rollout"]] for row in rows]
 
 
 _LAID_OUT = [field for field in STEP_FIELDS if field.column and field.column.presence is not Presence.BY_ITSELF]

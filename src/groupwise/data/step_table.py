@@ -16,7 +16,7 @@ import numpy.typing as npt
 from groupwise.data import column_checks as check
 from groupwise.data.column_checks import Column
 from groupwise.data.field_kinds import Check
-from groupwise.data.past_attempts import Remembered, spread_remembered
+from groupwise.data.past_rollouts import Remembered, spread_remembered
 from groupwise.data.records import Trajectory
 from groupwise.data.segments import (
     NOT_COMPARABLE,
@@ -33,7 +33,7 @@ from groupwise.system.errors import RecordError, nearest
 
 _Answer = TypeVar("_Answer", bound=npt.NDArray[Any])
 
-REQUIRED = ("task", "attempt", "index", "reward")
+REQUIRED = ("task", "rollout", "step", "reward")
 OWN_FIELDS = (*REQUIRED, "state", "segment")
 _OF_WHOLE_STEP = tuple(name for name, column in COLUMNS.items() if column.of_whole_step)
 
@@ -49,17 +49,17 @@ class StepTable:
     Worked example: two rollouts of one task, rows shuffled.
 
     >>> table = StepTable.from_columns(
-    ...     task=["t", "t", "t"], attempt=[1, 0, 1], index=[1, 0, 0], state=["b", "a", "a"], reward=[1.0, 0.0, 0.0]
+    ...     task=["t", "t", "t"], rollout=[1, 0, 1], step=[1, 0, 0], state=["b", "a", "a"], reward=[1.0, 0.0, 0.0]
     ... )
-    >>> table.index.tolist(), table.reward.tolist(), table.step_of_row.tolist()
+    >>> table.step.tolist(), table.reward.tolist(), table.step_of_row.tolist()
     ([0, 0, 1], [0.0, 0.0, 1.0], [2, 0, 1])
     """
 
     task: IntArray
     """Task of each step (S), a code into `task_ids`."""
-    attempt: IntArray
+    rollout: IntArray
     """Rollout of each step (S), numbered over all tasks."""
-    index: IntArray
+    step: IntArray
     """Index of each step within its rollout (S)."""
     state: IntArray
     """State of each step (S), a code into `state_keys`; -1 = not comparable."""
@@ -67,7 +67,7 @@ class StepTable:
     """Reward of each step (S)."""
     task_ids: Sequence[str] | Sequence[int]
     """Ids of the tasks (M)."""
-    attempt_ids: Sequence[str] | Sequence[int]
+    rollout_ids: Sequence[str] | Sequence[int]
     """Id of each rollout within its task (A)."""
     state_keys: Sequence[Hashable]
     """The distinct states."""
@@ -84,18 +84,18 @@ class StepTable:
         cls,
         *,
         task: Column | None = None,
-        attempt: Column | None = None,
-        index: Column | None = None,
+        rollout: Column | None = None,
+        step: Column | None = None,
         reward: Column | None = None,
         state: Column | None = None,
         **extra: Column,
     ) -> StepTable:
-        """Build a table from columns of equal length, in any row order; task, attempt, index and reward are required.
+        """Build a table from columns of equal length, in any row order; task, rollout, step and reward are required.
 
         Args:
             task: id of the task (text or integers); tasks are never compared with each other.
-            attempt: id of the rollout, within its task.
-            index: position of the step in its rollout, from 0.
+            rollout: id of the rollout, within its task.
+            step: position of the step in its rollout, from 0.
             reward: reward of the step, finite.
             state: the state key, anything hashable; None = the step is not compared by state.
             **extra: further columns. `outcome` (the rollout's final score, the same on all its rows), `well_formed`
@@ -107,7 +107,7 @@ class StepTable:
                 `action`, `role`, `branch`, `accuracy`, `next_state`, or any other, for `ColumnSignal(name=...)`.
         """
         columns = dict[str, Column]()
-        given = {"task": task, "attempt": attempt, "index": index, "reward": reward, "state": state, **extra}
+        given = {"task": task, "rollout": rollout, "step": step, "reward": reward, "state": state, **extra}
         for name, column in given.items():
             if column is not None:
                 columns[name] = check.to_column(name, column)
@@ -121,13 +121,13 @@ class StepTable:
                 )
         check.check_lengths(columns)
         task_code, task_ids = check.code_ids("task", columns["task"])
-        attempt_code, attempt_names = check.code_ids("attempt", columns["attempt"])
-        step_index = check.to_integers("index", columns["index"])
+        rollout_code, rollout_names = check.code_ids("rollout", columns["rollout"])
+        step_index = check.to_integers("step", columns["step"])
         rewards = check.to_numbers("reward", columns["reward"], largest=check.LARGEST_REWARD)
-        rows = _identify(task_code, attempt_code, step_index, columns)
-        first_task, first_attempt = task_code[rows.first], attempt_code[rows.first]
+        rows = _identify(task_code, rollout_code, step_index, columns)
+        first_task, first_rollout = task_code[rows.first], rollout_code[rows.first]
         begins = np.ones(len(rows.first), dtype=np.bool_)
-        begins[1:] = (first_task[1:] != first_task[:-1]) | (first_attempt[1:] != first_attempt[:-1])
+        begins[1:] = (first_task[1:] != first_task[:-1]) | (first_rollout[1:] != first_rollout[:-1])
         state_code, state_keys = np.full(len(rows.first), NOT_COMPARABLE, dtype=np.int64), list[Hashable]()
         if "state" in columns:
             state_code, state_keys = check.code_keys("state", _take(columns["state"], rows.first))
@@ -147,23 +147,23 @@ class StepTable:
             extra_columns["valid"] = valid
         table = cls(
             task=first_task,
-            attempt=np.cumsum(begins) - 1,
-            index=step_index[rows.first],
+            rollout=np.cumsum(begins) - 1,
+            step=step_index[rows.first],
             state=state_code,
             reward=rows.total(rewards),
             task_ids=task_ids,
-            attempt_ids=[attempt_names[code] for code in first_attempt[begins]],
+            rollout_ids=[rollout_names[code] for code in first_rollout[begins]],
             state_keys=state_keys,
             extra=extra_columns,
             step_of_row=rows.step,
         )
         if "outcome" in extra_columns:
-            constant = table.attempts.is_constant(extra_columns["outcome"])
+            constant = table.rollouts.is_constant(extra_columns["outcome"])
             if not constant.all():
-                step = int(table.attempts.first[np.flatnonzero(~constant)[0]])
+                row = int(table.rollouts.first[np.flatnonzero(~constant)[0]])
                 raise RecordError(
-                    f"{table.describe_step(step)}: the attempt's rows carry different outcomes; "
-                    "an outcome belongs to the attempt: put per-step amounts into `reward`"
+                    f"{table.describe_step(row)}: the rollout's rows carry different outcomes; "
+                    "an outcome belongs to the rollout: put per-step amounts into `reward`"
                 )
         return table
 
@@ -179,22 +179,22 @@ class StepTable:
         return cls.from_columns(**lay_out_trajectories(trajectories, version=version))
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.step)
 
     @cached_property
     def tasks(self) -> Segments:
         return Segments.of(self.task)
 
     @cached_property
-    def attempts(self) -> Segments:
-        return Segments.of(self.attempt)
+    def rollouts(self) -> Segments:
+        return Segments.of(self.rollout)
 
     @cached_property
     def episode_return(self) -> FloatArray:
         """The return of each step's rollout (S): the column `outcome` if given, else the sum of its rewards."""
         if "outcome" in self.extra:
             return np.asarray(self.extra["outcome"], dtype=np.float64)
-        return self.attempts.spread(self.attempts.sum(self.reward))
+        return self.rollouts.spread(self.rollouts.sum(self.reward))
 
     @cached_property
     def off_policy(self) -> BoolArray:
@@ -237,7 +237,7 @@ class StepTable:
                 raise RecordError(
                     f"task {check.quote_value(unknown)} has no number in the column {name!r}; give it one"
                 )
-            added[name] = spread_remembered([by_task[task] for task in self.task_ids], self.task, self.index)
+            added[name] = spread_remembered([by_task[task] for task in self.task_ids], self.task, self.step)
         return replace(self, extra={**self.extra, **added}, _asked={})  # earlier answers did not know these columns
 
     def ask_once(self, part: Callable[[StepTable], _Answer]) -> _Answer:
@@ -252,8 +252,8 @@ class StepTable:
         """Whether the table has the step `steps` earlier in the same rollout, and all between (S)."""
         is_there = np.zeros(len(self), dtype=np.bool_)
         if 0 <= steps < len(self):
-            same = self.attempt[steps:] == self.attempt[: len(self) - steps]
-            is_there[steps:] = same & (self.index[steps:] - self.index[: len(self) - steps] == steps)
+            same = self.rollout[steps:] == self.rollout[: len(self) - steps]
+            is_there[steps:] = same & (self.step[steps:] - self.step[: len(self) - steps] == steps)
         return is_there
 
     def column(self, name: str) -> npt.NDArray[Any]:
@@ -272,8 +272,8 @@ class StepTable:
 
     def describe_step(self, step: int) -> str:
         """Name a step in words, for messages."""
-        task, attempt = self.task_ids[self.task[step]], self.attempt_ids[self.attempt[step]]
-        return f"task {check.quote_value(task)}, attempt {check.quote_value(attempt)}, index {self.index[step]}"
+        task, rollout = self.task_ids[self.task[step]], self.rollout_ids[self.rollout[step]]
+        return f"task {check.quote_value(task)}, rollout {check.quote_value(rollout)}, step {self.step[step]}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,9 +291,9 @@ class _RowsOfSteps:
         return count_weighted(self.step[self.order], values[self.order], len(self.first))
 
 
-def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mapping[str, Column]) -> _RowsOfSteps:
+def _identify(task: IntArray, rollout: IntArray, index: IntArray, columns: Mapping[str, Column]) -> _RowsOfSteps:
     """Sort rows by task, rollout, index and segment. Rows that differ only by segment are one step."""
-    identity = [task, attempt, index]
+    identity = [task, rollout, index]
     if "segment" in columns:
         identity.append(check.to_integers("segment", columns["segment"]))
     # One integer per row that sorts as the columns do, first column first.
@@ -307,7 +307,7 @@ def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mappi
     if len(starts) < len(order):
         twice = int(np.flatnonzero(np.diff(np.append(starts, len(order))) > 1)[0])
         first, second = (int(row) for row in order[starts[twice] : starts[twice] + 2])
-        names = [name for name in ("task", "attempt", "index", "segment") if name in columns]
+        names = [name for name in ("task", "rollout", "step", "segment") if name in columns]
         words = ", ".join(f"{name} {check.quote_value(columns[name][first])}" for name in names)
         raise RecordError(
             f"rows {first} and {second} have one identity ({words}); drop the copy, "
@@ -320,7 +320,7 @@ def _identify(task: IntArray, attempt: IntArray, index: IntArray, columns: Mappi
         return _RowsOfSteps(order=order, step=step, first=order)
     begins = np.zeros(len(order), dtype=np.bool_)
     begins[:1] = True
-    for column in (task[order], attempt[order], index[order]):
+    for column in (task[order], rollout[order], index[order]):
         begins[1:] |= column[1:] != column[:-1]
     step[order] = np.cumsum(begins) - 1
     rows = _RowsOfSteps(order=order, step=step, first=order[begins])

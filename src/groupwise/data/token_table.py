@@ -32,16 +32,16 @@ class TokenTable:
 
     Worked example: two steps that sampled (5, 9) and (7,), with log-probs and without entropies.
 
-    >>> table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])
+    >>> table = StepTable.from_columns(task=["t", "t"], rollout=[0, 1], step=[0, 0], reward=[1.0, 0.0])
     >>> rows = [
     ...     {"response_ids": [5, 9], "logp_behaviour": [-0.1, -2.0]}, {"response_ids": [7], "logp_behaviour": [-1.0]}
     ... ]
     >>> tokens = TokenTable.from_rows(table, rows)
-    >>> tokens.step.tolist(), tokens.position.tolist(), tokens.token.tolist(), tokens.logp.tolist()
+    >>> tokens.row.tolist(), tokens.position.tolist(), tokens.token.tolist(), tokens.logp.tolist()
     ([0, 0, 1], [0, 1, 0], [5, 9, 7], [-0.1, -2.0, -1.0])
     """
 
-    step: IntArray
+    row: IntArray
     """Step of each token (K), as the table sorts them; ascending."""
     position: IntArray
     """Position of each token among the sampled tokens of its step (K), from 0."""
@@ -116,7 +116,7 @@ class TokenTable:
         first_of_step = np.searchsorted(step, np.arange(len(table)))
         rows = order.tolist()
         return cls(
-            step=step,
+            row=step,
             position=np.arange(len(step)) - first_of_step[step],
             token=np.fromiter(chain.from_iterable(ids[row] for row in rows), np.int64, count=len(step)),
             logp=_numbers(logp, rows, sorted_length),
@@ -127,14 +127,14 @@ class TokenTable:
         )
 
     def __len__(self) -> int:
-        return len(self.step)
+        return len(self.row)
 
     @cached_property
     def step_length(self) -> IntArray:
         """How many tokens the step of each token has (K)."""
-        return np.bincount(self.step)[self.step] if len(self) else np.zeros(0, dtype=np.int64)
+        return np.bincount(self.row)[self.row] if len(self) else np.zeros(0, dtype=np.int64)
 
-    def row(self, number: int) -> slice:
+    def find_tokens(self, number: int) -> slice:
         """The tokens of one input row."""
         first = int(self.first_of_row[number])
         return slice(first, first + int(self.num_of_row[number]))
@@ -145,7 +145,7 @@ class TokenTable:
         unknown = np.flatnonzero(np.isnan(column))
         if len(unknown):
             raise RecordError(
-                f"{table.describe_step(int(self.step[unknown[0]]))}: the {RECORDED[name]} of its sampled tokens "
+                f"{table.describe_step(int(self.row[unknown[0]]))}: the {RECORDED[name]} of its sampled tokens "
                 f"({KEYS[name]}) were not recorded, which this method reads; use an engine that reports them"
             )
         return column
@@ -156,14 +156,14 @@ class TokenTable:
 
     def response(self, step: int) -> list[int]:
         """Ids of the tokens of a step's response, forced ones first."""
-        return [*map(int, self.forced.get(step, ())), *self.token[self.step == step].tolist()]
+        return [*map(int, self.forced.get(step, ())), *self.token[self.row == step].tolist()]
 
     def find(self, step: int, position: int, table: StepTable) -> int:
         """The index (into K) of the token at a position of a step's response, where forced tokens count."""
         first = self.num_forced(step)
-        places = np.flatnonzero((self.step == step) & (self.position == position - first))
+        places = np.flatnonzero((self.row == step) & (self.position == position - first))
         if not len(places):
-            num = int((self.step == step).sum())
+            num = int((self.row == step).sum())
             forced = f", of which the first {first} were forced on the policy" if first else ""
             range_words = (
                 f"its tokens run from 0 to {first + num - 1}{forced}" if num else "no sampled token of it was recorded"

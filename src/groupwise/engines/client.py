@@ -26,7 +26,7 @@ from groupwise.engines import messages as wire
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.http_client import ServerClient, open_clients
 from groupwise.engines.model_source import ModelSource, read_adapter_settings
-from groupwise.engines.replica import Replica, ServerFacts, StartedServer, ask_server, check_server
+from groupwise.engines.replica import Replica, ServerInfo, StartedServer, ask_server, check_server
 from groupwise.engines.replicas import Replicas, find_other_weights, name_session
 from groupwise.engines.server_processes import stop_servers
 from groupwise.system.errors import ConfigError, EngineFault, GroupwiseError
@@ -45,7 +45,7 @@ class ServerEngine:
         self,
         replicas: Replicas,
         *,
-        describe: Callable[[ServerClient], ServerFacts],
+        describe: Callable[[ServerClient], ServerInfo],
         processes: Sequence[StartedServer] = (),
         adapter: Mapping[str, Any] | None = None,
         precision: str = "float32",
@@ -60,12 +60,12 @@ class ServerEngine:
     @property
     def gives(self) -> frozenset[str]:
         """The outputs that all servers give."""
-        return frozenset.intersection(*(replica.facts.gives for replica in self._replicas.members))
+        return frozenset.intersection(*(replica.info.gives for replica in self._replicas.members))
 
     @property
     def context(self) -> int | None:
         """The smallest context of the servers."""
-        contexts = [replica.facts.context for replica in self._replicas.members]
+        contexts = [replica.info.context for replica in self._replicas.members]
         return min((context for context in contexts if context is not None), default=None)
 
     @property
@@ -105,7 +105,7 @@ class ServerEngine:
             except Exception as error:  # safetensors raises errors of its own, also for a full disk
                 raise EngineFault(
                     f"the weights could not be written to {path} ({error}); free some space, or use the "
-                    "weight_transfer through_file"
+                    "weight_sync through_file"
                 ) from None
             self.load_file(path, version=version)
 
@@ -159,7 +159,7 @@ class ServerEngine:
                 if was_out:
                     replica.look_again(self._describe)
                 take(replica)
-                replica.count(handover_seconds=time.monotonic() - since)
+                replica.count(sync_seconds=time.monotonic() - since)
             except GroupwiseError as fault:
                 self._fail(replica, fault)
             else:
@@ -234,7 +234,7 @@ def open_server_engine(
     source: ModelSource,
     precision: str,
     request_timeout: float,
-    handover_timeout: float,
+    sync_timeout: float,
     max_in_flight: int,
     processes: Sequence[StartedServer] = (),
 ) -> ServerEngine:
@@ -244,14 +244,14 @@ def open_server_engine(
     the servers of `urls`, in their order, if they were started here; `close` stops them.
     """
 
-    def describe(client: ServerClient) -> ServerFacts:
+    def describe(client: ServerClient) -> ServerInfo:
         try:
-            facts = ask_server(client, timeout=OPENING_SECONDS)
-            check_server(client, facts, source, precision, OPENING_SECONDS)
+            info = ask_server(client, timeout=OPENING_SECONDS)
+            check_server(client, info, source, precision, OPENING_SECONDS)
         except GroupwiseError:
             client.abort()
             raise
-        return facts
+        return info
 
     try:
         replicas = [
@@ -261,12 +261,12 @@ def open_server_engine(
                 describe(client),
                 vocabulary=int(source.model.config.get_text_config().vocab_size),
                 request_timeout=request_timeout,
-                handover_timeout=handover_timeout,
+                sync_timeout=sync_timeout,
                 process=processes[number] if processes else None,
             )
             for number, client in enumerate(open_clients(urls))
         ]
-        kinds = {replica.facts.takes_batches for replica in replicas}
+        kinds = {replica.info.takes_batches for replica in replicas}
         if len(kinds) > 1:
             raise ConfigError("engine.urls: groupwise and vLLM servers are mixed; name servers of one kind")
     except BaseException:

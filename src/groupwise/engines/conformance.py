@@ -251,7 +251,7 @@ def sessions_change_nothing(subject: Subject) -> str:
     must change no token, even if the prompts diverge.
     """
     subject.require_repeatable()
-    requests = [replace(request, session=f"attempt {i}") for i, request in enumerate(subject.requests)]
+    requests = [replace(request, session=f"rollout {i}") for i, request in enumerate(subject.requests)]
     answers = subject.ask(requests)
     following = [follow_up(request, answer) for request, answer in zip(requests, answers, strict=True)]
     elsewhere = [replace(request, prompt_ids=subject.make_prompt(request.session, 7)) for request in following]

@@ -60,7 +60,7 @@ class StartedServer(Protocol):
         """End it; it may have ended already."""
 
 
-TALLY = ("requests", "tokens", "seconds", "faults", "handover_seconds")
+TALLY = ("requests", "tokens", "seconds", "faults", "sync_seconds")
 """The counters of a replica: answered requests, sampled tokens, total time of its requests, failed requests and weight
 syncs, and time of its weight syncs."""
 
@@ -76,22 +76,22 @@ class Replica:
         self,
         number: int,
         client: ServerClient,
-        facts: ServerFacts,
+        info: ServerInfo,
         *,
         vocabulary: int,
         request_timeout: float,
-        handover_timeout: float,
+        sync_timeout: float,
         process: StartedServer | None = None,
     ) -> None:
-        self.number, self.client, self.facts, self.process = number, client, facts, process
+        self.number, self.client, self.info, self.process = number, client, info, process
         self.state: State = "in"
         self.membership = 0
         """How often it was dismissed: the result of an earlier call says nothing about a server that returned since."""
         self._tally, self._tally_lock = dict.fromkeys(TALLY, 0.0), threading.Lock()
         self._vocabulary = vocabulary
-        self._request_timeout, self._handover_timeout = request_timeout, handover_timeout
-        self._handed, self._current = [(facts.label, 0)], 0
-        self._model = facts.model
+        self._request_timeout, self._sync_timeout = request_timeout, sync_timeout
+        self._handed, self._current = [(info.label, 0)], 0
+        self._model = info.model
         self._adapters, self._adapter_versions, self._adapters_taken = list[str](), dict[str, int](), 0
         self._is_initialised = False
         self._is_reviving, self._is_given_up = False, threading.Event()
@@ -134,14 +134,14 @@ class Replica:
         read = partial(wire.read_batch, requests=requests, vocabulary=self._vocabulary)
         responses = self._ask(wire.BATCH_GENERATE, question, "answer a batch", num_tokens, read)
         self.count(requests=len(requests), tokens=sum(len(answer.response_ids) for answer, _ in responses))
-        return [self._name_versions(response, since, self.facts.model) for response in responses]
+        return [self._name_versions(response, since, self.info.model) for response in responses]
 
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
         """Log-probs as sampling would report them, by way of the server's prefix cache.
 
         The weight check calls this. So it finds keys and values of old weights that a weight sync left in the cache.
         """
-        if self.facts.takes_batches:
+        if self.info.takes_batches:
             return self.score_batch(sequences, temperature)
         return [self._score_by_token(prompt, response, temperature) for prompt, response in sequences]
 
@@ -159,7 +159,7 @@ class Replica:
         context is full, there is no room for the token that must be sampled after the prompt.
         """
         since, num_tokens = self._current, len(prompt) + len(response)
-        is_full = self.facts.context is not None and num_tokens >= self.facts.context
+        is_full = self.info.context is not None and num_tokens >= self.info.context
         if temperature != 1.0 or self._adapters or is_full or not response:
             return self._score_by_token(prompt, response, temperature)
         question = wire.write_score(prompt, response, model=self._model)
@@ -191,10 +191,10 @@ class Replica:
     @contextmanager
     def hold_still(self, *, version: int, label: str) -> Iterator[float]:
         """Pause the server while it loads weights, reset its prefix cache, and resume it; gives the deadline."""
-        deadline = time.monotonic() + self._handover_timeout
+        deadline = time.monotonic() + self._sync_timeout
         self._handed.append((label, version))  # before the start: running requests may name it from now on
         self._adapters.clear()
-        self._model = self.facts.model
+        self._model = self.info.model
         # vLLM could reset the prefix cache when it pauses. It is reset later, when the new weights are there.
         self._step(deadline, "/pause?mode=keep&clear_cache=false", None, "pause")
         try:
@@ -221,11 +221,11 @@ class Replica:
 
         Running requests continue with their adapter, so the previous one stays until the next weight sync.
         """
-        deadline = time.monotonic() + self._handover_timeout
+        deadline = time.monotonic() + self._sync_timeout
         # Each weight sync has its own name: vLLM caches prefixes by adapter name, and an adapter that may be loaded in
         # place is read from its folder again at every step.
         self._adapters_taken += 1
-        name = f"{self.facts.model}-{self._adapters_taken}-{label}"
+        name = f"{self.info.model}-{self._adapters_taken}-{label}"
         self._handed.append((label, version))  # the label of groupwise servers; vLLM names the weights below it
         question = {"lora_name": name, "lora_path": str(folder)}
         self._step(deadline, "/v1/load_lora_adapter", question, f"read an adapter from {folder}", read=read_nothing)
@@ -240,7 +240,7 @@ class Replica:
     def read_checksums(self) -> dict[str, Any] | None:
         """Checksums of the server's weights by its own parameter names; None if it has no such route."""
         ask = partial(self.client.post, "/weight_checker", {"action": "checksum"}, max_bytes=CHECKSUM_BYTES)
-        what, timeout = "compute checksums of its weights", self._handover_timeout
+        what, timeout = "compute checksums of its weights", self._sync_timeout
         checksums = _dig(ask_optional_route(partial(ask, what=what, timeout=timeout)), "checksums")
         return checksums if isinstance(checksums, dict) else None
 
@@ -271,15 +271,15 @@ class Replica:
         self._is_given_up.set()
         self.client.abort()
 
-    def look_again(self, describe: Callable[[ServerClient], ServerFacts]) -> None:
+    def look_again(self, describe: Callable[[ServerClient], ServerInfo]) -> None:
         """Check whether a server that was out answers again; raise a fault if not."""
         if self.process is not None and self.process.url.rstrip("/") != self.client.url:
             self.client.abort()
             self.client = ServerClient(self.process.url)
         self.client.check_health()
-        self.facts = describe(self.client)
-        self._handed, self._current, self._is_initialised = [(self.facts.label, 0)], 0, False
-        self._model, self._adapters = self.facts.model, []
+        self.info = describe(self.client)
+        self._handed, self._current, self._is_initialised = [(self.info.label, 0)], 0, False
+        self._model, self._adapters = self.info.model, []
 
     def _prepare(self, deadline: float) -> None:
         """Prepare a server for its first weights; it must have been started with our weight transfer plug-in."""
@@ -354,7 +354,7 @@ PROCESSED = "processed_logprobs"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServerFacts:
+class ServerInfo:
     """A server's description of itself; None = it does not say."""
 
     model: str
@@ -374,7 +374,7 @@ class ServerFacts:
     """vLLM's name for the kind of log-probs that it reports."""
 
 
-def ask_server(client: ServerClient, *, timeout: float) -> ServerFacts:
+def ask_server(client: ServerClient, *, timeout: float) -> ServerInfo:
     """Ask a server for its description."""
     model, context = client.get(wire.MODELS, what="say which model it serves", timeout=timeout, read=wire.read_model)
     try:
@@ -388,7 +388,7 @@ def ask_server(client: ServerClient, *, timeout: float) -> ServerFacts:
         ) from None
     info = _ask_optional(client, wire.BATCH_INFO, timeout, read=wire.ServerInfo.model_validate_json)
     if info is not None:
-        return ServerFacts(
+        return ServerInfo(
             model=model,
             label=label,
             context=info.context,
@@ -399,7 +399,7 @@ def ask_server(client: ServerClient, *, timeout: float) -> ServerFacts:
         )
     settings = _dig(_ask_optional(client, wire.SERVER_INFO, timeout), "vllm_config", "model_config")
     dtype, mode = _dig(settings, "dtype"), _dig(settings, "logprobs_mode")
-    return ServerFacts(
+    return ServerInfo(
         model=model,
         label=label,
         context=context,
@@ -408,24 +408,24 @@ def ask_server(client: ServerClient, *, timeout: float) -> ServerFacts:
     )
 
 
-def check_server(client: ServerClient, facts: ServerFacts, source: ModelSource, precision: str, timeout: float) -> None:
+def check_server(client: ServerClient, info: ServerInfo, source: ModelSource, precision: str, timeout: float) -> None:
     """Raise ConfigError if a server does not serve a run's model, or serves it with other settings."""
     size = int(source.model.config.get_text_config().vocab_size)
     where = f"engine.urls: the server {client.url}"
-    if facts.context is not None and facts.context < 2:
-        raise ConfigError(f"{where} has a context of {facts.context} tokens, too small for a prompt and a response")
-    if facts.vocabulary is not None and facts.vocabulary != size:
+    if info.context is not None and info.context < 2:
+        raise ConfigError(f"{where} has a context of {info.context} tokens, too small for a prompt and a response")
+    if info.vocabulary is not None and info.vocabulary != size:
         raise ConfigError(
-            f"{where} has a vocabulary of {facts.vocabulary} tokens, but the run's model has {size}; start it with the "
+            f"{where} has a vocabulary of {info.vocabulary} tokens, but the run's model has {size}; start it with the "
             "run's model"
         )
     if _dig(_ask_optional(client, wire.IS_PAUSED, timeout), "is_paused") is True:  # a run was killed in a weight sync
-        let_go_on(client, facts.label, timeout=timeout)
+        let_go_on(client, info.label, timeout=timeout)
 
     def knows(token: int) -> bool:
         # The token is in a setting that is checked against the vocabulary but has no effect. An id beyond the
         # vocabulary in a prompt crashes some servers.
-        question = wire.write_generate(Request(prompt_ids=(0,), seed=0, max_tokens=1), model=facts.model)
+        question = wire.write_generate(Request(prompt_ids=(0,), seed=0, max_tokens=1), model=info.model)
         question["sampling_params"]["logit_bias"] = {str(token): 0.0}
         try:
             client.post(wire.GENERATE, question, what="say which tokens it knows", timeout=timeout)
@@ -434,16 +434,16 @@ def check_server(client: ServerClient, facts: ServerFacts, source: ModelSource, 
         return True
 
     # If a server does not give the size of its vocabulary, it must know the last token and not the next.
-    if facts.vocabulary is None and not (knows(size - 1) and not knows(size)):
+    if info.vocabulary is None and not (knows(size - 1) and not knows(size)):
         raise ConfigError(f"{where} does not have the {size} tokens of the run's model; start it with the run's model")
-    if facts.precision is not None and facts.precision != precision:
+    if info.precision is not None and info.precision != precision:
         raise ConfigError(
-            f"{where} computes in {quote_line(facts.precision, limit=40)}, but engine.precision is {precision}; start "
+            f"{where} computes in {quote_line(info.precision, limit=40)}, but engine.precision is {precision}; start "
             "the server with that dtype, or change the setting"
         )
-    if facts.logprobs_mode is not None and facts.logprobs_mode != PROCESSED:
+    if info.logprobs_mode is not None and info.logprobs_mode != PROCESSED:
         raise ConfigError(
-            f"{where} reports {quote_line(facts.logprobs_mode, limit=40)}, but log-probs at the sampling temperature "
+            f"{where} reports {quote_line(info.logprobs_mode, limit=40)}, but log-probs at the sampling temperature "
             f"are needed; start it with --logprobs-mode {PROCESSED}"
         )
 

@@ -123,8 +123,8 @@ class ServerProcess:
     def wait_until_healthy(self, *, timeout: float) -> None:
         """Wait until it answers; EngineFault with the end of its log if it ends before or takes too long."""
         deadline = time.monotonic() + timeout
-        for attempt in range(MAX_PORTS if self._may_move else 1):
-            if attempt:
+        for rollout in range(MAX_PORTS if self._may_move else 1):
+            if rollout:
                 with self._lock:
                     if not self._end.alive:  # stopped meanwhile
                         break

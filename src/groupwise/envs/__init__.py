@@ -9,7 +9,6 @@ from groupwise.envs.checker import check_environment
 from groupwise.envs.countdown import Countdown
 from groupwise.envs.data_set import DataSet
 from groupwise.envs.environment import (
-    AttemptEnded,
     Environment,
     EnvironmentPart,
     Expert,
@@ -17,13 +16,14 @@ from groupwise.envs.environment import (
     HasVocabulary,
     Observation,
     Outcome,
+    RolloutEnded,
 )
 from groupwise.envs.gem import Gem
 from groupwise.envs.gymnasium_text import Gymnasium
 from groupwise.envs.household.environment import Household
 from groupwise.envs.identity import Identity
-from groupwise.envs.kit.panel import SPLITS, PanelFile, check_disjoint, panel_hash
 from groupwise.envs.kit.progress import Progress
+from groupwise.envs.kit.task_set import SPLITS, TaskSetFile, check_disjoint, task_set_hash
 from groupwise.envs.math import Math
 from groupwise.envs.mixture import Mixture
 from groupwise.envs.openenv import Openenv

@@ -18,8 +18,8 @@ from pydantic import Field
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import Proposal, check_env, choose_split, draw_panels, panel_sizes_of
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import Proposal, check_env, choose_split, draw_task_sets, task_set_sizes_of
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError, RecordError, nearest
@@ -60,16 +60,16 @@ class Babyai(Part, slot="env"):
     goal_in_text: bool = False
     """Whether each text begins with the mission; for prompts that do not say `Observation.goal` themselves."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(draw_panels(ENV, _propose, self.level, sizes=panel_sizes_of(self)), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(draw_task_sets(ENV, _propose, self.level, sizes=task_set_sizes_of(self)), split)
 
     def open(self, task: Task) -> BabyaiEnvironment:
         check_env(task, ENV)
         world = start_world(task.payload["level"], task.seed)
         if _identify_world(world) != (task.payload["mission"], task.payload["start"]):
             raise RecordError(
-                f"task {task.id}: seed {task.seed} now makes another world; use the minigrid version of its panel, or "
-                "make the panel again"
+                f"task {task.id}: seed {task.seed} now makes another world; use the minigrid version of its task set, "
+                "or make the task set again"
             )
         return BabyaiEnvironment(task, self, world)
 

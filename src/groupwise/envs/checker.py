@@ -21,10 +21,10 @@ import numpy as np
 from groupwise.data.records import Task
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Forkable, Observation, Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import SPLITS, check_disjoint, panel_hash
+from groupwise.envs.kit.task_set import SPLITS, check_disjoint, task_set_hash
 from groupwise.envs.kit.words import split_words
 from groupwise.envs.mixture import has_vocabulary
-from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
+from groupwise.envs.part_queries import ask_instruction, ask_task_set, ask_vocabulary
 from groupwise.envs.plain_records import (
     to_plain_advice,
     to_plain_key,
@@ -56,7 +56,7 @@ Comparable = tuple[object, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordedAttempt:
+class RecordedRollout:
     """A finished rollout: its actions and outcomes."""
 
     task: Task
@@ -103,7 +103,7 @@ class CheckedEnvironment:
     seed: int
 
     @cached_property
-    def attempts(self) -> list[RecordedAttempt]:
+    def rollouts(self) -> list[RecordedRollout]:
         return [
             self.play_randomly(task, Draws("checker", self.seed, task.id, number))
             for task in self.tasks
@@ -114,10 +114,10 @@ class CheckedEnvironment:
     def unrepeatable(self) -> str:
         """The first difference when the same actions are repeated; empty = none."""
         twin = CheckedEnvironment(part=copy.deepcopy(self.part), tasks=self.tasks, seed=self.seed)
-        for attempt in self.attempts:
-            for again in (self.replay(attempt.task, attempt.actions), twin.replay(attempt.task, attempt.actions)):
+        for rollout in self.rollouts:
+            for again in (self.replay(rollout.task, rollout.actions), twin.replay(rollout.task, rollout.actions)):
                 try:
-                    attempt.expect(again.transcript, "the same actions gave two transcripts")
+                    rollout.expect(again.transcript, "the same actions gave two transcripts")
                 except BrokenRuleError as difference:
                     return str(difference)
         return ""
@@ -138,7 +138,7 @@ class CheckedEnvironment:
         except EnvironmentFault:
             raise NotTestedError("some keys cannot be stored, so they cannot be compared") from None
 
-    def play_randomly(self, task: Task, draws: Draws) -> RecordedAttempt:
+    def play_randomly(self, task: Task, draws: Draws) -> RecordedRollout:
         """Run a task with random actions, sometimes the expert's."""
         environment = self.part.open(task)
         first = _require_type(environment.observe(), Observation, "observe")
@@ -149,16 +149,16 @@ class CheckedEnvironment:
             actions.append(self._choose(environment, seen, draws))
             outcomes.append(_require_type(environment.act(actions[-1]), Outcome, "act"))
             seen = outcomes[-1].observation
-        return RecordedAttempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
+        return RecordedRollout(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
 
-    def replay(self, task: Task, actions: Sequence[str]) -> RecordedAttempt:
+    def replay(self, task: Task, actions: Sequence[str]) -> RecordedRollout:
         environment = self.part.open(task)
         first, outcomes = environment.observe(), list[Outcome]()
         for action in actions:
             if outcomes and outcomes[-1].ended:
                 break
             outcomes.append(environment.act(action))
-        return RecordedAttempt(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
+        return RecordedRollout(task=task, first=first, actions=tuple(actions), outcomes=tuple(outcomes))
 
     def open_after(self, task: Task, actions: Sequence[str]) -> Environment:
         environment = self.part.open(task)
@@ -196,9 +196,9 @@ def _require_type(record: object, wanted: type[Record], method: str) -> Record:
     return record
 
 
-def iterate_observations(subject: CheckedEnvironment) -> Iterator[tuple[RecordedAttempt, Observation]]:
+def iterate_observations(subject: CheckedEnvironment) -> Iterator[tuple[RecordedRollout, Observation]]:
     """Everything that was shown in the random rollouts, each with its rollout."""
-    return ((attempt, seen) for attempt in subject.attempts for seen in attempt.observations)
+    return ((rollout, seen) for rollout in subject.rollouts for seen in rollout.observations)
 
 
 def to_comparable(observation: Observation) -> Comparable:
@@ -224,26 +224,26 @@ def opens_and_plays(subject: CheckedEnvironment) -> str:
     """The loop needs an Observation from `observe` and an Outcome from `act`."""
     if not isinstance(subject.part.instruction(), str) or "\n" in subject.part.instruction():
         raise BrokenRuleError("`instruction()` is not one line of text")
-    steps = sum(len(attempt.actions) for attempt in subject.attempts)
-    return f"{len(subject.attempts)} rollouts of {len(subject.tasks)} tasks, {steps} steps"
+    steps = sum(len(rollout.actions) for rollout in subject.rollouts)
+    return f"{len(subject.rollouts)} rollouts of {len(subject.tasks)} tasks, {steps} steps"
 
 
 def fields_have_their_types(subject: CheckedEnvironment) -> str:
     """Everything from an environment is recorded and compared: text is text, flags are True or False, listed actions
     are a tuple of texts. A value that cannot be recorded ends the rollout with an error.
     """
-    for attempt in subject.attempts:
+    for rollout in subject.rollouts:
         try:
-            to_plain_observation(replace(attempt.first, state_key=None))
-            for outcome in attempt.outcomes:
+            to_plain_observation(replace(rollout.first, state_key=None))
+            for outcome in rollout.outcomes:
                 seen = outcome.observation
                 without_key = replace(seen, state_key=None) if isinstance(seen, Observation) else seen
                 to_plain_outcome(replace(outcome, observation=without_key, reward=0.0))
-            environment = subject.part.open(attempt.task)
+            environment = subject.part.open(rollout.task)
             to_plain_advice(environment.expert() if isinstance(environment, Expert) else None)
         except EnvironmentFault as fault:
-            raise attempt.break_rule(f"{fault}") from None
-    return f"{sum(len(attempt.outcomes) for attempt in subject.attempts)} outcomes"
+            raise rollout.break_rule(f"{fault}") from None
+    return f"{sum(len(rollout.outcomes) for rollout in subject.rollouts)} outcomes"
 
 
 def is_repeatable(subject: CheckedEnvironment) -> str:
@@ -252,7 +252,7 @@ def is_repeatable(subject: CheckedEnvironment) -> str:
     """
     if subject.unrepeatable:
         raise BrokenRuleError(subject.unrepeatable)
-    return f"{len(subject.attempts)} rollouts run three times"
+    return f"{len(subject.rollouts)} rollouts run three times"
 
 
 def observe_has_no_effect(subject: CheckedEnvironment) -> str:
@@ -260,15 +260,15 @@ def observe_has_no_effect(subject: CheckedEnvironment) -> str:
     rollout.
     """
     subject.require_repeatable()
-    for attempt in subject.attempts:
-        environment = subject.part.open(attempt.task)
+    for rollout in subject.rollouts:
+        environment = subject.part.open(rollout.task)
         transcript = [to_comparable(environment.observe())]
-        for action in attempt.actions:
+        for action in rollout.actions:
             if to_comparable(environment.observe()) != to_comparable(environment.observe()):
-                raise attempt.break_rule("two calls of observe() gave different observations")
+                raise rollout.break_rule("two calls of observe() gave different observations")
             transcript.append(outcome_to_comparable(environment.act(action)))
-        attempt.expect(transcript, "observing in between changed what happened")
-    return f"{len(subject.attempts)} rollouts with extra observations"
+        rollout.expect(transcript, "observing in between changed what happened")
+    return f"{len(subject.rollouts)} rollouts with extra observations"
 
 
 def is_isolated(subject: CheckedEnvironment) -> str:
@@ -276,21 +276,21 @@ def is_isolated(subject: CheckedEnvironment) -> str:
     the other environments and the trainer. Then results depend on what else was running.
     """
     subject.require_repeatable()
-    attempts = subject.attempts
-    for pair in zip(attempts, [*attempts[2:], *attempts[:2]], strict=True):
-        environments = [subject.part.open(attempt.task) for attempt in pair]
+    rollouts = subject.rollouts
+    for pair in zip(rollouts, [*rollouts[2:], *rollouts[:2]], strict=True):
+        environments = [subject.part.open(rollout.task) for rollout in pair]
         transcripts = [[to_comparable(environment.observe())] for environment in environments]
-        for step in range(max(len(attempt.actions) for attempt in pair)):
-            for attempt, environment, transcript in zip(pair, environments, transcripts, strict=True):
-                if step < len(attempt.actions):
-                    transcript.append(outcome_to_comparable(environment.act(attempt.actions[step])))
-        for attempt, transcript in zip(pair, transcripts, strict=True):
-            attempt.expect(transcript, "the transcript changed while another environment was in use")
+        for step in range(max(len(rollout.actions) for rollout in pair)):
+            for rollout, environment, transcript in zip(pair, environments, transcripts, strict=True):
+                if step < len(rollout.actions):
+                    transcript.append(outcome_to_comparable(environment.act(rollout.actions[step])))
+        for rollout, transcript in zip(pair, transcripts, strict=True):
+            rollout.expect(transcript, "the transcript changed while another environment was in use")
     if _moves_process_wide_random(subject):
         raise BrokenRuleError(
             "a rollout used the process-wide random generator; give the environment its own generator"
         )
-    return f"{len(attempts)} pairs of environments run in turn"
+    return f"{len(rollouts)} pairs of environments run in turn"
 
 
 def _moves_process_wide_random(subject: CheckedEnvironment) -> bool:
@@ -301,7 +301,7 @@ def _moves_process_wide_random(subject: CheckedEnvironment) -> bool:
         np.random.seed(1_234_567)
         before = random.getstate(), np.random.random(3).tolist()
         np.random.seed(1_234_567)
-        subject.replay(subject.attempts[0].task, subject.attempts[0].actions)
+        subject.replay(subject.rollouts[0].task, subject.rollouts[0].actions)
         return before != (random.getstate(), np.random.random(3).tolist())
     finally:
         random.setstate(states[0])
@@ -313,10 +313,10 @@ def ends_in_time(subject: CheckedEnvironment) -> str:
     differ because a truncated rollout says nothing about what comes next.
     """
     limit, truncated = subject.part.max_steps, 0
-    for attempt in subject.attempts:
-        if not attempt.outcomes[-1].ended:
-            raise attempt.break_rule(f"after {limit} steps (max_steps) it is neither terminated nor truncated")
-        truncated += attempt.outcomes[-1].truncated
+    for rollout in subject.rollouts:
+        if not rollout.outcomes[-1].ended:
+            raise rollout.break_rule(f"after {limit} steps (max_steps) it is neither terminated nor truncated")
+        truncated += rollout.outcomes[-1].truncated
     # A rollout that gets nowhere ends at the limit too; random rollouts may all reach an end before it.
     environment = subject.part.open(subject.tasks[0])
     try:
@@ -325,37 +325,37 @@ def ends_in_time(subject: CheckedEnvironment) -> str:
         ends = True
     if not ends:
         raise BrokenRuleError(f"after {limit} invalid actions (max_steps) it continues")
-    return f"{truncated} rollouts truncated at {limit} steps, {len(subject.attempts) - truncated} terminated"
+    return f"{truncated} rollouts truncated at {limit} steps, {len(subject.rollouts) - truncated} terminated"
 
 
 def success_is_told_at_the_end(subject: CheckedEnvironment) -> str:
     """Evaluation counts successes, not rewards: `success` is None until the rollout ends, then True or False."""
-    for attempt in subject.attempts:
-        for step, outcome in enumerate(attempt.outcomes):
+    for rollout in subject.rollouts:
+        for step, outcome in enumerate(rollout.outcomes):
             if outcome.ended and outcome.success is None:
-                raise attempt.break_rule("the rollout ended, but `success` is None")
+                raise rollout.break_rule("the rollout ended, but `success` is None")
             if not outcome.ended and outcome.success is not None:
-                raise attempt.break_rule(f"`success` is {outcome.success} at step {step}, before the end")
-    if not any(attempt.outcomes[-1].ended for attempt in subject.attempts):
+                raise rollout.break_rule(f"`success` is {outcome.success} at step {step}, before the end")
+    if not any(rollout.outcomes[-1].ended for rollout in subject.rollouts):
         raise NotTestedError("no rollout ended")
-    successes = sum(bool(attempt.outcomes[-1].success) for attempt in subject.attempts)
-    return f"{successes} of {len(subject.attempts)} random rollouts succeeded"
+    successes = sum(bool(rollout.outcomes[-1].success) for rollout in subject.rollouts)
+    return f"{successes} of {len(subject.rollouts)} random rollouts succeeded"
 
 
 def refuses_to_act_after_the_end(subject: CheckedEnvironment) -> str:
     """If a loop acts after the end of a rollout, it trains on steps that never counted. An error shows this at once."""
     subject.require_repeatable()
     checked = 0
-    for attempt in subject.attempts:
-        if not attempt.outcomes[-1].ended:
+    for rollout in subject.rollouts:
+        if not rollout.outcomes[-1].ended:
             continue
-        environment = subject.open_after(attempt.task, attempt.actions)
+        environment = subject.open_after(rollout.task, rollout.actions)
         checked += 1
         try:
-            environment.act(attempt.actions[-1])
+            environment.act(rollout.actions[-1])
         except Exception:  # any exception will do: the rule is that it refuses
             continue
-        raise attempt.break_rule("it acted after its end; raise an error")
+        raise rollout.break_rule("it acted after its end; raise an error")
     if not checked:
         raise NotTestedError("no rollout ended")
     return f"{checked} ended rollouts"
@@ -365,14 +365,14 @@ def admissible_actions_are_accepted(subject: CheckedEnvironment) -> str:
     """An agent that chooses a listed action must not be punished for it."""
     subject.require_repeatable()
     tried = 0
-    for attempt in subject.attempts:
-        step = len(attempt.actions) // 2
-        admissible = attempt.observations[step].admissible or ()
+    for rollout in subject.rollouts:
+        step = len(rollout.actions) // 2
+        admissible = rollout.observations[step].admissible or ()
         for action in admissible[: MAX_ACTIONS_TRIED - tried]:
-            outcome = subject.open_after(attempt.task, attempt.actions[:step]).act(action)
+            outcome = subject.open_after(rollout.task, rollout.actions[:step]).act(action)
             tried += 1
             if not outcome.accepted:
-                raise attempt.break_rule(f"{action!r} is listed after {step} steps, but it is not accepted")
+                raise rollout.break_rule(f"{action!r} is listed after {step} steps, but it is not accepted")
     if not tried:
         raise NotTestedError("no actions are listed")
     return f"{tried} listed actions"
@@ -395,7 +395,7 @@ def nonsense_is_refused(subject: CheckedEnvironment) -> str:
 
 def rewards_are_finite(subject: CheckedEnvironment) -> str:
     """One NaN in a group makes the advantages of all its members NaN."""
-    rewards = [outcome.reward for attempt in subject.attempts for outcome in attempt.outcomes]
+    rewards = [outcome.reward for rollout in subject.rollouts for outcome in rollout.outcomes]
     try:
         plain = [to_plain_reward(reward) for reward in rewards]
     except EnvironmentFault as fault:
@@ -407,35 +407,35 @@ def rewards_are_finite(subject: CheckedEnvironment) -> str:
 
 def fork_is_exact(subject: CheckedEnvironment) -> str:
     """Branching methods compare continuations from one state. A fork with other random draws is another state."""
-    for attempt, middle, _, fork in _fork_attempts(subject):
-        rest = [outcome_to_comparable(fork.act(action)) for action in attempt.actions[middle:]]
-        attempt.expect(rest, f"a fork after {middle} steps gave another transcript", start=middle + 1)
-    return f"{len(subject.attempts)} forks"
+    for rollout, middle, _, fork in _fork_rollouts(subject):
+        rest = [outcome_to_comparable(fork.act(action)) for action in rollout.actions[middle:]]
+        rollout.expect(rest, f"a fork after {middle} steps gave another transcript", start=middle + 1)
+    return f"{len(subject.rollouts)} forks"
 
 
 def fork_is_independent(subject: CheckedEnvironment) -> str:
     """If a fork shares lists with its original, exploring one branch corrupts the others."""
-    for attempt, middle, environment, fork in _fork_attempts(subject):
+    for rollout, middle, environment, fork in _fork_rollouts(subject):
         before = to_comparable(environment.observe())
-        for action in attempt.actions[middle:]:
+        for action in rollout.actions[middle:]:
             fork.act(action)
         if to_comparable(environment.observe()) != before:
-            raise attempt.break_rule("acting in a fork changed what the original shows")
-        rest = [outcome_to_comparable(environment.act(action)) for action in attempt.actions[middle:]]
-        attempt.expect(rest, "acting in a fork changed the original", start=middle + 1)
-    return f"{len(subject.attempts)} forks"
+            raise rollout.break_rule("acting in a fork changed what the original shows")
+        rest = [outcome_to_comparable(environment.act(action)) for action in rollout.actions[middle:]]
+        rollout.expect(rest, "acting in a fork changed the original", start=middle + 1)
+    return f"{len(subject.rollouts)} forks"
 
 
-def _fork_attempts(subject: CheckedEnvironment) -> Iterator[tuple[RecordedAttempt, int, Environment, Environment]]:
+def _fork_rollouts(subject: CheckedEnvironment) -> Iterator[tuple[RecordedRollout, int, Environment, Environment]]:
     """Each rollout, played up to its middle and forked there."""
     if not isinstance(subject.part.open(subject.tasks[0]), Forkable):
         raise NotTestedError("the environment has no `fork`")
     subject.require_repeatable()
-    for attempt in subject.attempts:
-        middle = len(attempt.actions) // 2
-        environment = subject.open_after(attempt.task, attempt.actions[:middle])
+    for rollout in subject.rollouts:
+        middle = len(rollout.actions) // 2
+        environment = subject.open_after(rollout.task, rollout.actions[:middle])
         assert isinstance(environment, Forkable)
-        yield attempt, middle, environment, environment.fork()
+        yield rollout, middle, environment, environment.fork()
 
 
 def expert_succeeds(subject: CheckedEnvironment) -> str:
@@ -453,26 +453,29 @@ def expert_succeeds(subject: CheckedEnvironment) -> str:
     return f"{len(lengths)} of {len(lengths)} tasks, in {min(lengths)} to {max(lengths)} steps"
 
 
-def panels_are_disjoint(subject: CheckedEnvironment) -> str:
+def task_sets_are_disjoint(subject: CheckedEnvironment) -> str:
     """If a task is in the train set and in the test set, the test measures memorization."""
-    panels = {split: ask_panel(subject.part, split) for split in SPLITS}
-    if sum(map(bool, panels.values())) < 2:
+    task_sets = {split: ask_task_set(subject.part, split) for split in SPLITS}
+    if sum(map(bool, task_sets.values())) < 2:
         raise NotTestedError("only one split has tasks")
     try:
-        check_disjoint(panels)
+        check_disjoint(task_sets)
     except GroupwiseError as error:
         raise BrokenRuleError(str(error)) from None
-    return ", ".join(f"{len(panels[split])} {split}" for split in SPLITS)
+    return ", ".join(f"{len(task_sets[split])} {split}" for split in SPLITS)
 
 
-def panels_are_fixed(subject: CheckedEnvironment) -> str:
+def task_sets_are_fixed(subject: CheckedEnvironment) -> str:
     """Two results are comparable only if they use the same tasks."""
     for split in SPLITS:
-        first = panel_hash(subject.part.panel(split))
-        again, twin = panel_hash(subject.part.panel(split)), panel_hash(copy.deepcopy(subject.part).panel(split))
+        first = task_set_hash(subject.part.task_set(split))
+        again, twin = (
+            task_set_hash(subject.part.task_set(split)),
+            task_set_hash(copy.deepcopy(subject.part).task_set(split)),
+        )
         if not first == again == twin:
-            raise BrokenRuleError(f"the {split} panel changes between two calls; it must always have the same tasks")
-    return f"test panel {panel_hash(subject.part.panel('test'))[:12]}"
+            raise BrokenRuleError(f"the {split} task set changes between two calls; it must always have the same tasks")
+    return f"test task set {task_set_hash(subject.part.task_set('test'))[:12]}"
 
 
 def task_ids_come_from_content(subject: CheckedEnvironment) -> str:
@@ -505,8 +508,8 @@ def acts_fast_enough(subject: CheckedEnvironment) -> str:
     """A model samples at most a few thousand actions per second; a slower environment makes it wait."""
     steps, started = 0, time.perf_counter()
     while steps == 0 or (time.perf_counter() - started < 0.2 and steps < 5000):
-        for attempt in subject.attempts:
-            steps += len(subject.replay(attempt.task, attempt.actions).outcomes)
+        for rollout in subject.rollouts:
+            steps += len(subject.replay(rollout.task, rollout.actions).outcomes)
     rate = steps / (time.perf_counter() - started)
     if rate < MIN_STEPS_PER_SECOND:
         raise BrokenRuleError(f"{rate:.1f} steps per second")
@@ -527,11 +530,11 @@ STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 def state_key_is_hashable(subject: CheckedEnvironment) -> str:
     """Steps are grouped by their key, so it must work as a dictionary key."""
     keys = 0
-    for attempt, seen in iterate_observations(subject):
+    for rollout, seen in iterate_observations(subject):
         try:
             hash(seen.state_key)
         except Exception as error:  # a foreign __hash__ may raise anything
-            raise attempt.break_rule(f"{quote_error(error)}; use text or a tuple of texts and numbers") from None
+            raise rollout.break_rule(f"{quote_error(error)}; use text or a tuple of texts and numbers") from None
         keys += seen.state_key is not None
     if not keys:
         raise NotTestedError("every state_key is None: steps are compared only by task")
@@ -543,7 +546,7 @@ def state_key_can_be_written(subject: CheckedEnvironment) -> str:
     error: use text, finite numbers, True, False, None, or tuples of these.
     """
     keys = 0
-    for attempt, seen in iterate_observations(subject):
+    for rollout, seen in iterate_observations(subject):
         try:
             hash(seen.state_key)
         except Exception:
@@ -551,7 +554,7 @@ def state_key_can_be_written(subject: CheckedEnvironment) -> str:
         try:
             keys += to_plain_key(seen.state_key) is not None
         except EnvironmentFault as fault:
-            raise attempt.break_rule(f"{fault}") from None
+            raise rollout.break_rule(f"{fault}") from None
     if not keys:
         raise NotTestedError("every state_key is None: steps are compared only by task")
     return f"{keys} keys"
@@ -566,26 +569,26 @@ def state_key_is_equal_for_equal_situations(subject: CheckedEnvironment) -> str:
     difference = _find_unequal_keys(subject)
     if difference:
         raise BrokenRuleError(difference)
-    return f"{sum(len(attempt.keys) for attempt in subject.attempts)} keys seen twice"
+    return f"{sum(len(rollout.keys) for rollout in subject.rollouts)} keys seen twice"
 
 
 def _find_unequal_keys(subject: CheckedEnvironment) -> str:
     """The first key that differs when a rollout is repeated; empty = none."""
-    for attempt in subject.attempts:
-        again = subject.replay(attempt.task, attempt.actions)
-        for step, (key, key_again) in enumerate(zip(attempt.keys, again.keys, strict=True)):
+    for rollout in subject.rollouts:
+        again = subject.replay(rollout.task, rollout.actions)
+        for step, (key, key_again) in enumerate(zip(rollout.keys, again.keys, strict=True)):
             if key != key_again:
-                return f"task {attempt.task.id}: after the same {step} actions the keys are {key!r} and {key_again!r}"
+                return f"task {rollout.task.id}: after the same {step} actions the keys are {key!r} and {key_again!r}"
     return ""
 
 
 def state_key_has_no_counter_or_clock(subject: CheckedEnvironment) -> str:
     """If a key contains a step number or a time, every visit of a situation looks new, and nothing is ever compared."""
     subject.require_keys()
-    for attempt in subject.attempts:
-        for key in attempt.keys:
+    for rollout in subject.rollouts:
+        for key in rollout.keys:
             if STAMP.search(str(key)) or any(_is_now(int(run)) for run in re.findall(r"\d{10,20}", str(key))):
-                raise attempt.break_rule(f"the key {key!r} contains a time")
+                raise rollout.break_rule(f"the key {key!r} contains a time")
     revisits = agreements = 0
     ways = {
         "": _find_revisits(subject),
@@ -601,7 +604,7 @@ def state_key_has_no_counter_or_clock(subject: CheckedEnvironment) -> str:
         revisits, agreements = revisits + len(meetings), agreements + agreed
     if agreements:
         return f"{revisits} situations occurred again, {agreements} of them with a key seen before"
-    long = [attempt.keys for attempt in subject.attempts if len(attempt.keys) >= MIN_COUNTED_STEPS]
+    long = [rollout.keys for rollout in subject.rollouts if len(rollout.keys) >= MIN_COUNTED_STEPS]
     if len(long) >= 2 and all(_is_counter(keys) for keys in long):
         raise BrokenRuleError(f"a number in the key counts the steps: {', '.join(map(repr, long[0][:3]))}")
     came = f"{revisits}, each time with a new key" if revisits else "none"
@@ -611,9 +614,9 @@ def state_key_has_no_counter_or_clock(subject: CheckedEnvironment) -> str:
 def _find_revisits(subject: CheckedEnvironment) -> list[bool]:
     """For each situation that occurs again within a rollout: whether it has a key that it had before."""
     meetings: list[bool] = []
-    for attempt in subject.attempts:
+    for rollout in subject.rollouts:
         keys_of: dict[object, set[Hashable]] = defaultdict(set)
-        for seen, key in zip(attempt.observations, attempt.keys, strict=True):
+        for seen, key in zip(rollout.observations, rollout.keys, strict=True):
             known = keys_of[to_comparable(seen)]
             meetings += [key in known] if known else []
             known.add(key)
@@ -625,12 +628,12 @@ def _try_detours(subject: CheckedEnvironment) -> list[bool]:
     meetings: list[bool] = []
     if subject.unrepeatable or _find_unequal_keys(subject):  # rollouts cannot be compared with one another
         return meetings
-    for attempt in subject.attempts:
+    for rollout in subject.rollouts:
         try:
-            longer = subject.replay(attempt.task, (NONSENSE[0], *attempt.actions))
+            longer = subject.replay(rollout.task, (NONSENSE[0], *rollout.actions))
         except Exception:  # nonsense has a rule of its own
             continue
-        pairs = zip(attempt.observations, attempt.keys, longer.observations[1:], longer.keys[1:], strict=False)
+        pairs = zip(rollout.observations, rollout.keys, longer.observations[1:], longer.keys[1:], strict=False)
         meetings += [key == later for seen, key, again, later in pairs if to_comparable(seen) == to_comparable(again)]
     return meetings
 
@@ -691,8 +694,8 @@ RULES: tuple[Callable[[CheckedEnvironment], str], ...] = (
     fork_is_exact,
     fork_is_independent,
     expert_succeeds,
-    panels_are_disjoint,
-    panels_are_fixed,
+    task_sets_are_disjoint,
+    task_sets_are_fixed,
     task_ids_come_from_content,
     vocabulary_covers_every_word,
     acts_fast_enough,
@@ -720,7 +723,7 @@ def check_environment(
 def _choose_tasks(part: EnvironmentPart, tasks: Sequence[Task] | int, seed: int) -> tuple[Task, ...]:
     if not isinstance(tasks, int):
         return tuple(tasks)
-    panel = ask_panel(part, "train")
-    if not panel:
-        raise BrokenRuleError("the train panel is empty")
-    return tuple(Draws("checker", seed).sample(panel, min(tasks, len(panel))))
+    task_set = ask_task_set(part, "train")
+    if not task_set:
+        raise BrokenRuleError("the train task set is empty")
+    return tuple(Draws("checker", seed).sample(task_set, min(tasks, len(task_set))))

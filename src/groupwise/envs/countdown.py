@@ -16,14 +16,14 @@ from pydantic import Field, model_validator
 from groupwise.data.records import Task
 from groupwise.envs.environment import Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.facts import write_checks
-from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.info import write_checks
 from groupwise.envs.kit.progress import SteppedEnvironment, show_text
+from groupwise.envs.kit.task_set import Proposal, TaskSetSizes, check_env, choose_split, draw_task_sets
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.parts.part import Part
 
 ENV = "countdown"
-SIZES = PanelSizes(train=2000, validation=200, test=400)
+SIZES = TaskSetSizes(train=2000, validation=200, test=400)
 
 
 class Countdown(Part, slot="env", self_contained=True):
@@ -49,12 +49,12 @@ class Countdown(Part, slot="env", self_contained=True):
     @model_validator(mode="after")
     def _wide_enough(self) -> Countdown:
         if self.largest_number**self.num_numbers < 100:
-            raise ValueError("so few different tasks cannot fill three panels; raise largest_number or num_numbers")
+            raise ValueError("so few different tasks cannot fill three task sets; raise largest_number or num_numbers")
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         settings = self.num_numbers, self.largest_number, self.largest_target
-        return choose_split(draw_panels(ENV, _draw, *settings, sizes=SIZES), split)
+        return choose_split(draw_task_sets(ENV, _draw, *settings, sizes=SIZES), split)
 
     def open(self, task: Task) -> CountdownEnvironment:
         check_env(task, ENV)
@@ -81,19 +81,19 @@ class CountdownEnvironment(SteppedEnvironment):
     def act(self, action: str) -> Outcome:
         self._progress.step()
         expression = check_expression(action, numbers=self._numbers, target=self._target)
-        facts: dict[str, Any] = {"gold_answer": str(self._target)}
+        info: dict[str, Any] = {"gold_answer": str(self._target)}
         if expression is None or not expression.fits:
             if expression is not None:
-                facts["expression"] = expression.text
-            facts["checks"] = write_checks(read=expression is not None, fits=None if expression is None else False)
+                info["expression"] = expression.text
+            info["checks"] = write_checks(read=expression is not None, fits=None if expression is None else False)
             seen = show_text("That is not an answer.")
-            return self._progress.outcome(seen, success=False, accepted=False, facts=facts)
+            return self._progress.outcome(seen, success=False, accepted=False, info=info)
         is_right = expression.is_right
         checks = write_checks(read=True, fits=True, right=is_right)
-        facts = {"answer": str(expression.value), "exact": is_right, **facts, "expression": expression.text}
+        info = {"answer": str(expression.value), "exact": is_right, **info, "expression": expression.text}
         seen = show_text("Right." if is_right else "Wrong.")
         reward = self._part.success_reward if is_right else 0.0
-        return self._progress.outcome(seen, success=is_right, reward=reward, facts=facts | {"checks": checks})
+        return self._progress.outcome(seen, success=is_right, reward=reward, info=info | {"checks": checks})
 
     def expert(self) -> str | None:
         return None if self._progress.ended else find_expression(self._numbers, self._target)

@@ -29,8 +29,8 @@ from groupwise.envs.kit.answers import (
     say_answer,
 )
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import SPLITS, TEST_SHARE, VALIDATION_SHARE, Panels, check_env, choose_split
 from groupwise.envs.kit.row_files import SAYS_SPLIT, assign_splits, find_row_files, read_rows, read_split_name
+from groupwise.envs.kit.task_set import SPLITS, TEST_SHARE, VALIDATION_SHARE, TaskSets, check_env, choose_split
 from groupwise.envs.kit.words import collect_vocabulary
 from groupwise.envs.math import JUDGE
 from groupwise.envs.verifier.verifier import Verdict, find_verifier
@@ -284,11 +284,11 @@ class DataSet(Part, slot="env"):
         """Whether the environment decides about success; otherwise a reward does."""
         return self.verifier != "none"
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         if self.verifier == "math" and find_spec("math_verify") is None:
             raise report_missing_package(ENV, extra="math")
-        divided = self._read_panels()
-        tasks = choose_split(divided.panels, split)
+        divided = self._read_task_sets()
+        tasks = choose_split(divided.task_sets, split)
         if not tasks:
             raise ConfigError(f"data_set: {self.path!r}{divided.explain_lack(split)}")
         return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
@@ -310,8 +310,8 @@ class DataSet(Part, slot="env"):
         return identify_prompt(self._read_prompt(task))
 
     def vocabulary(self) -> tuple[str, ...]:
-        panels = self._read_panels().panels
-        tasks = [task for split in SPLITS if panels[split] for task in self.panel(split)]
+        task_sets = self._read_task_sets().task_sets
+        tasks = [task for split in SPLITS if task_sets[split] for task in self.task_set(split)]
         texts = [self._read_prompt(task) for task in tasks]
         texts += [self._find_answer(task) or "" for task in tasks]
         said = say_answer("", self.form)
@@ -324,10 +324,10 @@ class DataSet(Part, slot="env"):
 
     def counts(self) -> Mapping[str, int]:
         """Number of rows by split, and of duplicates that were left out."""
-        divided = self._read_panels()
-        return {split: len(tasks) for split, tasks in divided.panels.items()} | {"duplicates": divided.duplicates}
+        divided = self._read_task_sets()
+        return {split: len(tasks) for split, tasks in divided.task_sets.items()} | {"duplicates": divided.duplicates}
 
-    def _read_panels(self) -> DividedRows:
+    def _read_task_sets(self) -> DividedRows:
         files: list[Path] = []
         for path in (self.path, self.test_path):
             if path and is_hugging_face(path) and not path.startswith(HUB):
@@ -356,7 +356,7 @@ class DataSet(Part, slot="env"):
 class DividedRows(NamedTuple):
     """Task sets, and what they were made of."""
 
-    panels: Panels
+    task_sets: TaskSets
     duplicates: int
     """Rows with the same content as another row."""
     num_cut: int
@@ -404,7 +404,7 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
         has_test=bool(part.test_path),
     )
     assigned += [("test", row) for row in tests]
-    panels: dict[str, dict[str, Task]] = {split: {} for split in SPLITS}
+    task_sets: dict[str, dict[str, Task]] = {split: {} for split in SPLITS}
     owner: dict[str, str] = {}
     moved: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
     in_test_path = {digest_value(identify_prompt(row.prompt)) for row in tests}
@@ -413,14 +413,14 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
             prompt = digest_value(identify_prompt(row.prompt))
             if owner.setdefault(prompt, split) == split:
                 task = Task.create(env=ENV, split=split, payload=row.values, tags=row.tags)
-                panels[split][task.id] = task
+                task_sets[split][task.id] = task
             else:
                 moved[split]["test_path" if prompt in in_test_path else f"the split {owner[prompt]!r}"] += 1
     # Sorted by id, which is a digest: the first tasks are a random sample of all.
-    ordered: Panels = {split: tuple(task for _, task in sorted(tasks.items())) for split, tasks in panels.items()}
+    ordered: TaskSets = {split: tuple(task for _, task in sorted(tasks.items())) for split, tasks in task_sets.items()}
     said_of_rows = Counter(row.split for row in rows)
     return DividedRows(
-        panels=ordered,
+        task_sets=ordered,
         duplicates=len(assigned) - sum(map(len, ordered.values())),
         num_cut=said_of_rows["train"] or said_of_rows[""],
         said=frozenset(said_of_rows),

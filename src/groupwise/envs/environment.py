@@ -19,7 +19,7 @@ from groupwise.parts.part import Slot
 from groupwise.system.errors import EnvironmentFault
 
 
-class AttemptEnded(EnvironmentFault):
+class RolloutEnded(EnvironmentFault):
     """An environment was asked to act after its rollout had ended."""
 
 
@@ -41,7 +41,7 @@ class Observation:
     """What to do. A prompt can show it once; empty if the text is the question itself."""
 
 
-NO_NOTE, NO_FACTS = "", dict[str, Any]()
+NO_NOTE, NO_INFO = "", dict[str, Any]()
 """Shared defaults of most outcomes, so that a check by identity recognises them."""
 
 
@@ -66,7 +66,7 @@ class Outcome:
     """Whether the task was solved; set when the rollout ends, None before."""
     note: str = ""
     """A note for the record, such as why a verifier gave no result; empty = none."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
     """Step info by name: columns of the step table for any method. JSON values, like `info` in Gymnasium."""
 
     @property
@@ -124,7 +124,7 @@ class EnvironmentPart(Protocol):
         """How many steps a rollout may take before it is truncated."""
         ...
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         """The fixed tasks of a split: train, validation or test; no task is in two of them."""
         ...
 

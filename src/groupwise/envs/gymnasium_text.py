@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import check_env, list_seed_tasks
 from groupwise.envs.kit.progress import SteppedEnvironment, say_nothing_happens
+from groupwise.envs.kit.task_set import check_env, list_seed_tasks
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
 from groupwise.parts.part import Part
@@ -68,7 +68,7 @@ class Gymnasium(Part, slot="env"):
             raise ValueError(f"the id {self.id!r} imports a module, {WITHOUT_TRUST}")
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return list_seed_tasks(ENV, self, split, {"id": self.id, "kwargs": self.kwargs})
 
     def open(self, task: Task) -> GymnasiumEnvironment:

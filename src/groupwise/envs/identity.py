@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import Panels, Proposal, check_env, choose_split, divide_panels
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import Proposal, TaskSets, check_env, choose_split, divide_task_sets
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.parts.part import Part
 
@@ -39,13 +39,13 @@ class Identity(Part, slot="env", self_contained=True):
     @model_validator(mode="after")
     def _wide_enough(self) -> Identity:
         if self.length > self.num_words or perm(self.num_words, self.length) < MIN_TASKS:
-            raise ValueError("so few different tasks cannot fill three panels; raise num_words")
+            raise ValueError("so few different tasks cannot fill three task sets; raise num_words")
         if self.length > self.max_steps:
             raise ValueError(f"{self.length} words do not fit into max_steps, {self.max_steps}; raise max_steps")
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.num_words, self.length), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_task_sets(self.num_words, self.length), split)
 
     def open(self, task: Task) -> IdentityEnvironment:
         check_env(task, ENV)
@@ -88,6 +88,6 @@ class IdentityEnvironment(SteppedEnvironment):
 
 
 @cache
-def _build_panels(num_words: int, length: int) -> Panels:
+def _build_task_sets(num_words: int, length: int) -> TaskSets:
     sequences = permutations(WORDS[:num_words], length)
-    return divide_panels(ENV, [Proposal(payload={"words": list(sequence)}) for sequence in sequences])
+    return divide_task_sets(ENV, [Proposal(payload={"words": list(sequence)}) for sequence in sequences])

@@ -23,8 +23,8 @@ from groupwise.envs.kit.answers import (
     say_answer,
 )
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import SPLITS, Panels, check_env, choose_split
 from groupwise.envs.kit.row_files import Row, assign_splits, find_row_files, read_rows, read_split_name
+from groupwise.envs.kit.task_set import SPLITS, TaskSets, check_env, choose_split
 from groupwise.envs.kit.words import collect_vocabulary
 from groupwise.envs.verifier.answer_grammars import guard_sympy
 from groupwise.envs.verifier.verifier import Verdict, find_verifier
@@ -196,10 +196,10 @@ class Math(Part, slot="env"):
     max_steps: Annotated[int, Field(ge=1)] = 1
     """An answer ends the rollout, so there is only one step."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         if find_spec("math_verify") is None:
             raise report_missing_package(ENV)
-        tasks = choose_split(self._read_panels()[0], split)
+        tasks = choose_split(self._read_task_sets()[0], split)
         if not tasks:
             raise ConfigError(f"math: {self.path!r} has no problem for the split {split!r}; add a file with that split")
         return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
@@ -217,8 +217,8 @@ class Math(Part, slot="env"):
         return open_question(task, question, max_steps=self.max_steps)
 
     def vocabulary(self) -> tuple[str, ...]:
-        panels, _ = self._read_panels()
-        tasks = [task for split in SPLITS if panels[split] for task in self.panel(split)]
+        task_sets, _ = self._read_task_sets()
+        tasks = [task for split in SPLITS if task_sets[split] for task in self.task_set(split)]
         texts = [str(task.payload[name]) for task in tasks for name in ("problem", "answer")]
         return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
 
@@ -227,10 +227,10 @@ class Math(Part, slot="env"):
 
     def counts(self) -> Mapping[str, int]:
         """Number of rows by split, and of those left out as duplicates or without an answer."""
-        panels, left_out = self._read_panels()
-        return {split: len(tasks) for split, tasks in panels.items()} | left_out
+        task_sets, left_out = self._read_task_sets()
+        return {split: len(tasks) for split, tasks in task_sets.items()} | left_out
 
-    def _read_panels(self) -> tuple[Panels, dict[str, int]]:
+    def _read_task_sets(self) -> tuple[TaskSets, dict[str, int]]:
         return _divide_problems(self.path, self.format, self.test_path, self.duplicates)
 
     def _judge_answer(self, stored: str, answer: str) -> Verdict:
@@ -266,7 +266,7 @@ def make_judge() -> Callable[[Mapping[str, Any]], float]:
 @cache
 def _divide_problems(
     path: str, format: Format, test_path: str, duplicates: Literal["drop", "refuse"]
-) -> tuple[Panels, dict[str, int]]:
+) -> tuple[TaskSets, dict[str, int]]:
     """The task sets, and how many rows were left out, by reason."""
     problems = read_problems(path, format)
     assigned = assign_splits(
@@ -279,7 +279,7 @@ def _divide_problems(
         key=lambda entry: entry[0],
     )
     left_out = {"duplicates": 0, "without_answer": 0}
-    panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
+    task_sets: dict[str, list[Task]] = {split: [] for split in SPLITS}
     seen: dict[str, str] = {}
     for split in reversed(SPLITS):
         for digest, _, problem in (entry for entry in by_digest if entry[1] == split):
@@ -288,7 +288,7 @@ def _divide_problems(
             elif digest not in seen:
                 seen[digest] = split
                 payload = {"problem": problem.text, "answer": problem.answer}
-                panels[split].append(Task.create(env=ENV, split=split, payload=payload, tags=(problem.source,)))
+                task_sets[split].append(Task.create(env=ENV, split=split, payload=payload, tags=(problem.source,)))
             elif duplicates == "drop":
                 left_out["duplicates"] += 1
             else:
@@ -296,7 +296,7 @@ def _divide_problems(
                     f"math: the problem {problem.text[:60]!r} of {problem.source} is in the split {seen[digest]!r} and "
                     f'again in {split!r}; remove it from one of the files, or set duplicates = "drop"'
                 )
-    return {split: tuple(tasks) for split, tasks in panels.items()}, left_out
+    return {split: tuple(tasks) for split, tasks in task_sets.items()}, left_out
 
 
 def _identify_problem(problem: Problem) -> dict[str, str]:

@@ -12,8 +12,8 @@ from pydantic import Field, field_validator
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Environment, EnvironmentPart, EnvironmentSlot, HasVocabulary
-from groupwise.envs.kit.panel import SPLITS, check_split, digest_task
-from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_panel, ask_vocabulary
+from groupwise.envs.kit.task_set import SPLITS, check_split, digest_task
+from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_task_set, ask_vocabulary
 from groupwise.parts.part import Part, load_catalogue
 from groupwise.system.errors import ConfigError, GroupwiseError, RecordError
 from groupwise.system.json_text import digest_value
@@ -26,7 +26,7 @@ class MixtureMember(Part):
     """An environment of a mixture, and its weight."""
 
     refused_fields: ClassVar[Mapping[str, str]] = {
-        "action_rule": "a run has one action parser; set rollout.action_rule for all environments of the mixture",
+        "action_parser": "a run has one action parser; set rollout.action_parser for all environments of the mixture",
         "template": "a run has one template; set rollout.template for all environments of the mixture",
         "rewards": "a run has one list of rewards; set [[rewards]] with a function that reads task.tags",
     }
@@ -79,16 +79,16 @@ class Mixture(Part, slot="env", self_contained=True):
         """The largest limit; each environment keeps its own."""
         return max(ask_max_steps(env) for env in self.environments.values())
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         check_split(split)
-        panels = {
+        task_sets = {
             name: [
-                replace(task, tags=(name, *(f"{name}/{tag}" for tag in task.tags))) for task in ask_panel(env, split)
+                replace(task, tags=(name, *(f"{name}/{tag}" for tag in task.tags))) for task in ask_task_set(env, split)
             ]
             for name, env in self.environments.items()
         }
         owner: dict[str, str] = {}
-        for name, tasks in panels.items():
+        for name, tasks in task_sets.items():
             for task in tasks:
                 if (other := owner.setdefault(task.id, name)) != name:
                     raise ConfigError(
@@ -97,10 +97,10 @@ class Mixture(Part, slot="env", self_contained=True):
                     )
         _check_splits(self.environments)
         mixed: list[Task] = []
-        taken = dict.fromkeys(panels, 0)
-        while left := [name for name, tasks in panels.items() if taken[name] < len(tasks)]:
+        taken = dict.fromkeys(task_sets, 0)
+        while left := [name for name, tasks in task_sets.items() if taken[name] < len(tasks)]:
             name = choose_next(self.weights, taken, among=left)
-            mixed.append(panels[name][taken[name]])
+            mixed.append(task_sets[name][taken[name]])
             taken[name] += 1
         return tuple(mixed)
 
@@ -119,7 +119,7 @@ class Mixture(Part, slot="env", self_contained=True):
         if not task.tags or task.tags[0] not in self.environments:
             raise RecordError(
                 f"task {task.id} belongs to none of the mixture's environments ({', '.join(self.environments)}); use "
-                "tasks of its panels"
+                "tasks of its task sets"
             )
         return task.tags[0]
 
@@ -161,7 +161,7 @@ def _check_splits(environments: Mapping[str, EnvironmentPart]) -> None:
     for name, env in environments.items():
         for split in SPLITS:
             try:
-                contents[name, split] = {_identify(env, task) for task in ask_panel(env, split)}
+                contents[name, split] = {_identify(env, task) for task in ask_task_set(env, split)}
             except GroupwiseError:  # there is no such split, or it cannot be read: the error comes when it is used
                 contents[name, split] = set()
     for (name, split), (other, other_split) in permutations(contents, 2):

@@ -15,8 +15,8 @@ from pydantic import Field
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import check_env, list_seed_tasks
 from groupwise.envs.kit.progress import SteppedEnvironment, say_nothing_happens
+from groupwise.envs.kit.task_set import check_env, list_seed_tasks
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError, EnvironmentFault
@@ -85,7 +85,7 @@ class Openenv(Part, slot="env"):
     timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds within which the server must answer."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return list_seed_tasks(ENV, self, split, {"world": self.world, "reset": self.reset_rest})
 
     def open(self, task: Task) -> OpenenvEnvironment:

@@ -26,9 +26,9 @@ _NEEDED: Mapping[str, tuple[type[Any], str]] = {
 """The type of each field of a task."""
 
 
-def ask_panel(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
-    question = f"panel({split!r})"
-    tasks = _ask(env, question, lambda: env.panel(split))
+def ask_task_set(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
+    question = f"task_set({split!r})"
+    tasks = _ask(env, question, lambda: env.task_set(split))
     if not isinstance(tasks, list | tuple):
         raise _wrong(env, question, tasks, "a tuple of Tasks")
     for task in tasks:

@@ -21,7 +21,7 @@ import numpy as np
 
 from groupwise.data.column_checks import LARGEST_REWARD
 from groupwise.data.step_fields import RESERVED_NAMES
-from groupwise.envs.environment import NO_FACTS, NO_NOTE, Observation, Outcome
+from groupwise.envs.environment import NO_INFO, NO_NOTE, Observation, Outcome
 from groupwise.system.errors import EnvironmentFault
 from groupwise.system.text import quote_line
 
@@ -35,10 +35,10 @@ MAX_DEPTH = 32
 MAX_VALUE_CHARACTERS = 80
 """Characters of a wrong value in an error."""
 
-MAX_FACTS = 100
+MAX_INFO = 100
 """Info entries of one step; each is a column with a value for every step of an update."""
 
-_FACT = "text, a finite number, True, False, None, or a list or dict of these"
+_INFO_KEY = "text, a finite number, True, False, None, or a list or dict of these"
 _KEY = "text, a finite number, True, False, None, or a tuple of these"
 _FLAG = "True or False"
 _SHOWN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, np.generic, type(None))
@@ -70,7 +70,7 @@ def to_plain_outcome(outcome: object) -> Outcome:
     """An outcome of plain values; the same object if it is plain already."""
     if type(outcome) is Outcome:
         reward, note, terminated, truncated = outcome.reward, outcome.note, outcome.terminated, outcome.truncated
-        accepted, success, facts, seen = outcome.accepted, outcome.success, outcome.facts, outcome.observation
+        accepted, success, info, seen = outcome.accepted, outcome.success, outcome.info, outcome.observation
         if (
             type(reward) is float
             and -LARGEST_REWARD <= reward <= LARGEST_REWARD
@@ -80,7 +80,7 @@ def to_plain_outcome(outcome: object) -> Outcome:
             and (accepted is True or accepted is False)
             and (success is None or success is True or success is False)
             and (note is NO_NOTE or (type(note) is str and not note))
-            and (facts is NO_FACTS or (type(facts) is dict and not facts))
+            and (info is NO_INFO or (type(info) is dict and not info))
             and type(seen) is Observation
             and to_plain_observation(seen) is seen
         ):
@@ -124,7 +124,7 @@ def _rebuild_outcome(outcome: object) -> Outcome:
         accepted=_to_plain_flag("Outcome.accepted", outcome.accepted),
         success=None if success is None else _to_plain_flag("Outcome.success", success, needed="True, False or None"),
         note=quote_line(_to_plain_text("Outcome.note", outcome.note)),
-        facts=to_plain_facts(outcome.facts),
+        info=to_plain_info(outcome.info),
     )
 
 
@@ -141,27 +141,27 @@ def to_plain_key(key: object) -> Hashable:
     return plain
 
 
-def to_plain_facts(facts: object) -> dict[str, Any]:
+def to_plain_info(info: object) -> dict[str, Any]:
     """Step info as JSON values under names that are not reserved.
 
-    >>> to_plain_facts({"distance": np.float32(0.5), "seen": ("mug", 2)})
+    >>> to_plain_info({"distance": np.float32(0.5), "seen": ("mug", 2)})
     {'distance': 0.5, 'seen': ['mug', 2]}
     """
-    if not isinstance(facts, Mapping):
-        _refuse("Outcome.facts", facts, "a dict of JSON values by their names")
+    if not isinstance(info, Mapping):
+        _refuse("Outcome.info", info, "a dict of JSON values by their names")
     plain: dict[str, Any] = {}
-    for name, value in facts.items():
+    for name, value in info.items():
         if not isinstance(name, str) or not name:
-            _refuse("a name in Outcome.facts", name, "text that is not empty")
-        plain_name = _to_plain_text("a name in Outcome.facts", name)
-        where = f"Outcome.facts[{quote_line(repr(plain_name), limit=MAX_VALUE_CHARACTERS)}]"
+            _refuse("a name in Outcome.info", name, "text that is not empty")
+        plain_name = _to_plain_text("a name in Outcome.info", name)
+        where = f"Outcome.info[{quote_line(repr(plain_name), limit=MAX_VALUE_CHARACTERS)}]"
         if plain_name in RESERVED_NAMES:
             raise EnvironmentFault(f"{where} has a reserved name; choose another name")
         plain[plain_name] = _to_plain_json(where, value, 0)
-    if len(plain) > MAX_FACTS or _count_characters(plain) > MAX_RECORD_CHARACTERS:
+    if len(plain) > MAX_INFO or _count_characters(plain) > MAX_RECORD_CHARACTERS:
         raise EnvironmentFault(
-            f"Outcome.facts has {len(plain):,} names, and {_count_characters(plain):,} characters and entries; "
-            f"give {MAX_FACTS} and {MAX_RECORD_CHARACTERS:,} at most"
+            f"Outcome.info has {len(plain):,} names, and {_count_characters(plain):,} characters and entries; "
+            f"give {MAX_INFO} and {MAX_RECORD_CHARACTERS:,} at most"
         )
     return plain
 
@@ -229,7 +229,7 @@ def _to_plain_json(where: str, value: object, depth: int) -> Any:
         return {_to_plain_text(where, name): _to_plain_json(where, entry, depth + 1) for name, entry in plain.items()}
     if _is_small_leaf(plain):
         return plain
-    _refuse(where, value, _FACT)
+    _refuse(where, value, _INFO_KEY)
 
 
 def _is_small_leaf(plain: object) -> bool:

@@ -1,4 +1,4 @@
-"""The families of reasoning-gym: generated questions, each family with its own verifier."""
+"""The categories of reasoning-gym: generated questions, each family with its own verifier."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pydantic import Field, field_validator
 from groupwise.data.records import Task
 from groupwise.envs.kit.answers import ASKED, SENTENCES, Form, Question, QuestionEnvironment, open_question, say_answer
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import (
+from groupwise.envs.kit.task_set import (
     SPLITS,
-    Panels,
-    PanelSizes,
     Proposal,
-    build_panels,
+    TaskSets,
+    TaskSetSizes,
+    build_task_sets,
     check_env,
     choose_split,
-    panel_sizes_of,
+    task_set_sizes_of,
 )
 from groupwise.envs.kit.words import collect_vocabulary
 from groupwise.envs.verifier.answer_grammars import guard_sympy, read_literal
@@ -60,8 +60,8 @@ class ReasoningGym(Part, slot="env"):
     outside the grammar gets the family's score for an unreadable one (see `is_cleared`). The verifier runs in its own
     process without rights. If it raises, breaks a rule or needs more than `verifier_seconds` of CPU time, the score is
     0 and the record says why. A question's text decides its split. Questions are made in that process too, since a few
-    families draw from the process-wide generator or from the order of a set. Task sets depend on the version of
-    reasoning-gym, and perhaps on Python's, whose generator it uses: compare `panel_hash`.
+    categories draw from the process-wide generator or from the order of a set. Task sets depend on the version of
+    reasoning-gym, and perhaps on Python's, whose generator it uses: compare `task_set_hash`.
     """
 
     family: str
@@ -84,7 +84,7 @@ class ReasoningGym(Part, slot="env"):
     solved_at: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The smallest score that is a success."""
     allow_partial: bool = True
-    """Whether a lower score is rewarded too. Many families give a partial score to any text that contains the answer;
+    """Whether a lower score is rewarded too. Many categories give a partial score to any text that contains the answer;
     small models then learn to name many numbers."""
     verifier_seconds: Annotated[float, Field(gt=0)] = 5.0
     """CPU seconds for one check."""
@@ -97,7 +97,7 @@ class ReasoningGym(Part, slot="env"):
         for name in OURS:
             if name in options:
                 raise ValueError(
-                    f"{name!r} cannot be set here, because the panels set it; use seed, num_train, num_test"
+                    f"{name!r} cannot be set here, because the task sets set it; use seed, num_train, num_test"
                 )
         try:
             json.dumps(options)
@@ -105,8 +105,8 @@ class ReasoningGym(Part, slot="env"):
             raise ValueError(f"{error}; give texts, numbers, lists and tables") from None
         return options
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(self._build_panels(), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(self._build_task_sets(), split)
 
     def open(self, task: Task) -> QuestionEnvironment:
         check_env(task, ENV)
@@ -124,7 +124,7 @@ class ReasoningGym(Part, slot="env"):
         return open_question(task, question, max_steps=self.max_steps)
 
     def vocabulary(self) -> tuple[str, ...]:
-        tasks = [task for split in SPLITS for task in self._build_panels()[split]]
+        tasks = [task for split in SPLITS for task in self._build_task_sets()[split]]
         texts = [task.payload["question"] for task in tasks]
         texts += [task.payload["answer"] for task in tasks if task.payload["answer"] is not None]
         return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
@@ -132,8 +132,10 @@ class ReasoningGym(Part, slot="env"):
     def instruction(self) -> str:
         return f"Answer the question. {ASKED[self.form]}"
 
-    def _build_panels(self) -> Panels:
-        return _build_panels(self.family, json.dumps(self.options, sort_keys=True), self.seed, panel_sizes_of(self))
+    def _build_task_sets(self) -> TaskSets:
+        return _build_task_sets(
+            self.family, json.dumps(self.options, sort_keys=True), self.seed, task_set_sizes_of(self)
+        )
 
     def _judge_answer(self, task: Task, answer: str) -> Verdict:
         request = {
@@ -180,7 +182,7 @@ def _find_verifier(family: str) -> Verifier:
 
 
 @cache
-def _build_panels(family: str, options: str, seed: int, sizes: PanelSizes) -> Panels:
+def _build_task_sets(family: str, options: str, seed: int, sizes: TaskSetSizes) -> TaskSets:
     if find_spec(PACKAGE) is None:
         raise report_missing_package(ENV, extra="reasoning")
     require_boundary(family)
@@ -206,7 +208,7 @@ def _build_panels(family: str, options: str, seed: int, sizes: PanelSizes) -> Pa
         payload = {"family": family, "question": question, "answer": stored}
         return Proposal(payload=payload, seed=number, tags=(family,))
 
-    return build_panels(ENV, propose, sizes=sizes._asdict())
+    return build_task_sets(ENV, propose, sizes=sizes._asdict())
 
 
 def _make_question(family: str, options: str, seed: int) -> tuple[Any, dict[str, Any]]:
@@ -235,9 +237,9 @@ _make_cached = lru_cache(64)(_make_question)
 
 # The reviewed scorers of reasoning-gym, and the grammars that replace evaluation.
 #
-# We read the scorers of all families in the versions in `READ_VERSIONS`, with the functions they call. Most compare
+# We read the scorers of all categories in the versions in `READ_VERSIONS`, with the functions they call. Most compare
 # texts, numbers or JSON. Five evaluate the answer as Python, five give it to sympy; in the verifier's process a grammar
-# reads it instead (`answer_grammars`). If any line of the package differs, its families are not cleared.
+# reads it instead (`answer_grammars`). If any line of the package differs, its categories are not cleared.
 
 PACKAGE = "reasoning_gym"
 READ_VERSIONS = {"0.1.25": "2827d43e1825011663c8c7ccf5a0b72154f232b90053604276f80ea37dc6992f"}
@@ -246,7 +248,7 @@ GRAMMARS = {
     **dict.fromkeys(("binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"), "literal"),
     **dict.fromkeys(("countdown", "intermediate_integration", "polynomial_multiplication"), "expression"),
     **dict.fromkeys(("puzzle24", "simple_integration"), "expression"),
-    "composite": "those of the families it is made of",
+    "composite": "those of the categories it is made of",
 }
 """Families whose scorers would evaluate answers, and the grammar used instead."""
 EVALUATORS = (

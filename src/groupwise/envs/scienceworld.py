@@ -11,8 +11,8 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.java_simulator import Simulator, collect_words, connect_machine, find_jar, read_texts
 from groupwise.envs.kit.packages import package_version
-from groupwise.envs.kit.panel import check_env, check_split, take_in_turn
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import check_env, check_split, take_in_turn
 from groupwise.envs.kit.words import to_one_line, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError, nearest
@@ -46,7 +46,7 @@ class Scienceworld(Part, slot="env"):
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Steps before a rollout is truncated."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         version = package_version(ENV, PACKAGE)
         check_split(split)
         listed = [[(name, number) for number in _read_variations(name)[split]] for name in self.tasks]

@@ -16,8 +16,8 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, describe_cells
 from groupwise.envs.kit.draws import PrivateRandom
 from groupwise.envs.kit.packages import report_missing_package
-from groupwise.envs.kit.panel import Proposal, check_env, choose_split, draw_panels, panel_sizes_of
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import Proposal, check_env, choose_split, draw_task_sets, task_set_sizes_of
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.envs.small.boxes import BoxLevel, Position, find_next_move, find_shortest_solution, push
 from groupwise.parts.part import Part
@@ -68,9 +68,9 @@ class Sokoban(Part, slot="env"):
             )
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         settings = self.size, self.num_boxes, self.max_moves
-        return choose_split(draw_panels(ENV, _draw, *settings, sizes=panel_sizes_of(self)), split)
+        return choose_split(draw_task_sets(ENV, _draw, *settings, sizes=task_set_sizes_of(self)), split)
 
     def open(self, task: Task) -> SokobanEnvironment:
         check_env(task, ENV)
@@ -89,7 +89,7 @@ class SokobanEnvironment(SteppedEnvironment):
     def __init__(self, task: Task, part: Sokoban) -> None:
         super().__init__(task, part.max_steps)
         self._level, self._position = read_room(tuple(task.payload["room"]))
-        self._plan: dict[Position, str] = {}  # facts about the room, true in every fork
+        self._plan: dict[Position, str] = {}  # info about the room, true in every fork
         self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:

@@ -22,8 +22,8 @@ from pydantic import Field, model_validator
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.packages import package_version
-from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import check_env, check_split, list_seed_tasks
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
@@ -105,7 +105,7 @@ class Textworld(Part, slot="env"):
             raise ValueError(f"take is {self.take}, more than the {self.recipe} ingredients of the recipe; lower it")
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         check_split(split)
         settings: dict[str, Any] = {"level": self.level, "tell_way": self.tell_way}
         if self.game == "cooking":
@@ -121,7 +121,7 @@ class Textworld(Part, slot="env"):
         if made_with != installed:
             raise ConfigError(
                 f"task {task.id} is a game of TextWorld {made_with}, but {installed} is installed; "
-                "install that version, or make the panel again"
+                "install that version, or make the task set again"
             )
         return TextworldEnvironment(task, self, self.game_file(task))
 

@@ -13,8 +13,8 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.java_simulator import Simulator, collect_words, connect_machine, find_jar, read_texts
 from groupwise.envs.kit.packages import package_version
-from groupwise.envs.kit.panel import check_env, check_split, list_seed_tasks
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import check_env, check_split, list_seed_tasks
 from groupwise.envs.kit.words import NOTHING_HAPPENS, to_one_line, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError
@@ -68,7 +68,7 @@ class TextworldExpress(Part, slot="env"):
     max_steps: Annotated[int, Field(ge=1)] = 100
     """Steps before a rollout is truncated; gold paths have up to 60."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         check_split(split)
         made = {"fold": FOLDS[split], "version": package_version(ENV, PACKAGE)}
         payload = {"game": self.game, "params": dict(sorted(self.params.items())), **made}

@@ -5,22 +5,22 @@ from __future__ import annotations
 from groupwise.lab.enumerated import EnumeratedWorld, View, enumerate_task, remember
 from groupwise.lab.tabular import (
     ExactValues,
-    SampledAttempts,
+    SampledRollouts,
     TabularPolicy,
     read_window,
-    sample_attempts,
+    sample_rollouts,
     solve_exactly,
 )
 
 __all__ = [
     "EnumeratedWorld",
     "ExactValues",
-    "SampledAttempts",
+    "SampledRollouts",
     "TabularPolicy",
     "View",
     "enumerate_task",
     "read_window",
     "remember",
-    "sample_attempts",
+    "sample_rollouts",
     "solve_exactly",
 ]

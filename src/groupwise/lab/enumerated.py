@@ -16,7 +16,7 @@ from groupwise.data.segments import FloatArray, IntArray
 from groupwise.envs.environment import EnvironmentPart
 from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, list_cells
 from groupwise.envs.kit.draws import draw_uniform
-from groupwise.envs.kit.panel import check_env
+from groupwise.envs.kit.task_set import check_env
 from groupwise.envs.kit.words import prepend_goal
 from groupwise.envs.small import gridworld as lakes
 from groupwise.envs.small.aliased import (

@@ -19,13 +19,13 @@ from groupwise.data.records import Task, Trajectory, has_survived
 from groupwise.data.seeds import seed_of
 from groupwise.data.segments import IntArray
 from groupwise.lab.recording import Recording, number_updates
-from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.episodes import Rollout
 from groupwise.rollout.forks import Fork
 from groupwise.rollout.plans import Group
 from groupwise.system.errors import ConfigError, RecordError
 
-PlayAttempts = Callable[[Sequence[Attempt]], Sequence[Trajectory]]
-PayAttempt = Callable[[Trajectory], Trajectory]
+PlayRollouts = Callable[[Sequence[Rollout]], Sequence[Trajectory]]
+PayRollout = Callable[[Trajectory], Trajectory]
 """Gives a rollout the rewards that it would get in training."""
 
 
@@ -35,7 +35,7 @@ class PlayedCondition:
 
     tasks: int = 4
     """Tasks per update, the first of the train set."""
-    attempts: int = 8
+    rollouts: int = 8
     """Rollouts per group."""
     updates: int = 40
     situations: int = 40
@@ -49,11 +49,11 @@ class PlayedCondition:
 
 def record_played(
     tasks: Sequence[Task],
-    play: PlayAttempts,
+    play: PlayRollouts,
     continue_from: PlayForks,
     condition: PlayedCondition,
     *,
-    pay: PayAttempt = lambda played: played,
+    pay: PayRollout = lambda played: played,
 ) -> Recording:
     """Sample updates, and estimate the truth in some of the situations that occur in two or more of them.
 
@@ -63,28 +63,28 @@ def record_played(
     by_update: list[list[Group]] = []
     num_played, faults = 0, set[str]()
     for number in range(condition.updates):
-        attempts = [
-            Attempt(task=task, number=attempt, seed=seed_of(seed, "update", number, task.id, attempt))
+        rollouts = [
+            Rollout(task=task, number=rollout, seed=seed_of(seed, "update", number, task.id, rollout))
             for task in tasks
-            for attempt in range(condition.attempts)
+            for rollout in range(condition.rollouts)
         ]
         # The update's number makes the ids unique: the seeds of continuations contain the id of their rollout.
-        played = [replace(attempt, id=f"{attempt.id}/{number}") for attempt in play(attempts)]
+        played = [replace(rollout, id=f"{rollout.id}/{number}") for rollout in play(rollouts)]
         num_played += len(played)
-        faults |= {attempt.error or attempt.stop.value for attempt in played if not has_survived(attempt)}
-        drawn = (played[first : first + condition.attempts] for first in range(0, len(played), condition.attempts))
-        groups = [[attempt for attempt in group if has_survived(attempt)] for group in drawn]
+        faults |= {rollout.error or rollout.stop.value for rollout in played if not has_survived(rollout)}
+        drawn = (played[first : first + condition.rollouts] for first in range(0, len(played), condition.rollouts))
+        groups = [[rollout for rollout in group if has_survived(rollout)] for group in drawn]
         if any(groups):
             by_update.append([group for group in groups if group])
     if not by_update:
         raise RecordError(f"every rollout ended with an error ({'; '.join(sorted(faults)[:3])}); fix the environment")
-    survivors = [attempt for groups in by_update for group in groups for attempt in group]
-    steps = [RecordedStep(attempt=attempt, index=index) for attempt in survivors for index in range(len(attempt.steps))]
+    survivors = [rollout for groups in by_update for group in groups for rollout in group]
+    steps = [RecordedStep(rollout=rollout, index=index) for rollout in survivors for index in range(len(rollout.steps))]
     situations, points = [], []
     for step in steps:
-        said = [before.response_ids for before in step.attempt.steps[: step.index]]
-        now = step.attempt.steps[step.index]
-        situations.append((step.attempt.task.id, *said, now.prompt_ids))
+        said = [before.response_ids for before in step.rollout.steps[: step.index]]
+        now = step.rollout.steps[step.index]
+        situations.append((step.rollout.task.id, *said, now.prompt_ids))
         points.append((*situations[-1], now.response_ids))
     situation, point = code_by_first_seen(situations)[0], code_by_first_seen(points)[0]
     update = number_updates(by_update)
@@ -105,13 +105,13 @@ def record_played(
         rows = point == number
         truth[rows], error[rows] = advantage.value, advantage.error
     return Recording(
-        updates=[[[pay(attempt) for attempt in group] for group in groups] for groups in by_update],
+        updates=[[[pay(rollout) for rollout in group] for group in groups] for groups in by_update],
         truth=truth,
         truth_error=error,
         point=point,
         situation=situation,
         update=update,
-        attempts_left_out=num_played - len(survivors),
+        rollouts_left_out=num_played - len(survivors),
         pairs_left_out=pairs_left_out,
     )
 
@@ -153,7 +153,7 @@ PlayForks = Callable[[Sequence[Fork]], Sequence[Trajectory]]
 class RecordedStep:
     """A step of a recorded rollout."""
 
-    attempt: Trajectory
+    rollout: Trajectory
     index: int
 
 
@@ -186,7 +186,7 @@ def continue_steps(
         raise ConfigError(f"continuations: expected at least {MIN_CONTINUATIONS} of each kind, got {num}")
     forks = []
     for step in steps:
-        trunk = step.attempt
+        trunk = step.rollout
         seeds = [seed_of(seed, "continuation", trunk.id, step.index, number) for number in range(num)]
         for kept in (step.index + 1, step.index):  # with the step's action, then without
             forks += [Fork(trunk=trunk, kept=kept, number=number, seed=seeds[number]) for number in range(num)]

@@ -15,7 +15,7 @@ from groupwise.data.seeds import seed_of
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.envs.environment import EnvironmentPart, Expert
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld, RememberedState, View, enumerate_task, remember
-from groupwise.lab.tabular import SampledAttempts, TabularPolicy, sample_attempts, solve_exactly
+from groupwise.lab.tabular import SampledRollouts, TabularPolicy, sample_rollouts, solve_exactly
 from groupwise.rollout.forks import Fork
 from groupwise.rollout.plans import Group
 
@@ -39,7 +39,7 @@ class Recording:
     """Situation of each step (N): its decision point without the action."""
     update: IntArray
     """Update of each step (N)."""
-    attempts_left_out: int = 0
+    rollouts_left_out: int = 0
     """Rollouts that ended with an error. They are not in the groups."""
     pairs_left_out: int = 0
     """Pairs of continuations that ended with an error. The truth does not use them."""
@@ -49,24 +49,24 @@ class Recording:
         return np.isfinite(self.truth)
 
     @property
-    def attempts(self) -> Iterator[Trajectory]:
+    def rollouts(self) -> Iterator[Trajectory]:
         """All rollouts, in the order of the rows."""
-        return (attempt for groups in self.updates for group in groups for attempt in group)
+        return (rollout for groups in self.updates for group in groups for rollout in group)
 
     def describe(self) -> dict[str, float]:
-        scores = [score_of(attempt) for attempt in self.attempts]
-        groups = [[score_of(attempt) for attempt in group] for groups in self.updates for group in groups]
+        scores = [score_of(rollout) for rollout in self.rollouts]
+        groups = [[score_of(rollout) for rollout in group] for groups in self.updates for group in groups]
         known = self.truth[self.is_known]
         return {
             "success": float(np.mean(scores)),
-            "attempts": len(scores),
+            "rollouts": len(scores),
             "steps": len(self.truth),
             "steps_with_truth": len(known),
-            "steps_of_attempt": len(self.truth) / len(scores),
+            "steps_of_rollout": len(self.truth) / len(scores),
             "groups_with_spread": float(np.mean([len(set(group)) > 1 for group in groups])),
             "truth_size": _root_mean_square(known),
             "truth_error": _root_mean_square(self.truth_error[self.is_known]),
-            "attempts_left_out": self.attempts_left_out,
+            "rollouts_left_out": self.rollouts_left_out,
             "pairs_left_out": self.pairs_left_out,
         }
 
@@ -77,7 +77,7 @@ def _root_mean_square(values: FloatArray) -> float:
 
 def number_updates(updates: Sequence[Sequence[Group]]) -> IntArray:
     """The update of each step (N)."""
-    lengths = [sum(len(attempt.steps) for group in groups for attempt in group) for groups in updates]
+    lengths = [sum(len(rollout.steps) for group in groups for rollout in group) for groups in updates]
     return np.repeat(np.arange(len(updates)), lengths)
 
 
@@ -133,7 +133,7 @@ def list_task(
 
 
 def record_listed(
-    tasks: Sequence[ListedTask], *, updates: int, attempts: int, key: Key, gamma: float = 1.0, seed: int = 0
+    tasks: Sequence[ListedTask], *, updates: int, rollouts: int, key: Key, gamma: float = 1.0, seed: int = 0
 ) -> Recording:
     """Sample `updates` updates with one group per task, and compute the exact advantage of every step.
 
@@ -144,12 +144,12 @@ def record_listed(
     for listed in tasks:
         values = solve_exactly(listed.world, listed.policy, gamma=gamma)
         generator = np.random.default_rng(seed_of(seed, "task", listed.task.id))
-        sampled = sample_attempts(listed.world, listed.policy, attempts=updates * attempts, generator=generator)
-        made = make_trajectories(listed, sampled, values.probability, attempts=attempts, key=key)
-        groups.append([made[number : number + attempts] for number in range(0, len(made), attempts)])
-        ends = np.cumsum(sampled.length.reshape(updates, attempts).sum(axis=1))[:-1]
-        attempt, index = np.nonzero(sampled.is_step)
-        place = (index, sampled.state[attempt, index], sampled.action[attempt, index])
+        sampled = sample_rollouts(listed.world, listed.policy, rollouts=updates * rollouts, generator=generator)
+        made = make_trajectories(listed, sampled, values.probability, rollouts=rollouts, key=key)
+        groups.append([made[number : number + rollouts] for number in range(0, len(made), rollouts)])
+        ends = np.cumsum(sampled.length.reshape(updates, rollouts).sum(axis=1))[:-1]
+        rollout, index = np.nonzero(sampled.is_step)
+        place = (index, sampled.state[rollout, index], sampled.action[rollout, index])
         codes = first + np.ravel_multi_index(place, values.action_value.shape).astype(np.int64)
         truths.append(np.split(values.advantages_of(sampled), ends))
         points.append(np.split(codes, ends))
@@ -168,9 +168,9 @@ def record_listed(
 
 
 def make_trajectories(
-    listed: ListedTask, sampled: SampledAttempts, probability: FloatArray, *, attempts: int, key: Key
+    listed: ListedTask, sampled: SampledRollouts, probability: FloatArray, *, rollouts: int, key: Key
 ) -> list[Trajectory]:
-    """Trajectories of sampled rollouts, as a run records them, in groups of `attempts`."""
+    """Trajectories of sampled rollouts, as a run records them, in groups of `rollouts`."""
     world = listed.world
     names = [name.state if isinstance(name, RememberedState) else name for name in world.states]
     logp = np.log(np.maximum(probability, np.finfo(np.float64).tiny))
@@ -202,9 +202,9 @@ def make_trajectories(
         has_ended = length < world.horizon or bool((world.following[last][is_possible] == ENDED).all())
         trajectories.append(
             Trajectory(
-                id=f"{listed.task.id}/{number % attempts}",
+                id=f"{listed.task.id}/{number % rollouts}",
                 task=listed.task,
-                attempt=number % attempts,
+                rollout=number % rollouts,
                 steps=tuple(steps),
                 scores={"return": earned, "success": float(earned > 0)},
                 stop=StopReason.TERMINATED if has_ended else StopReason.TRUNCATED,
@@ -223,7 +223,7 @@ def _join_updates(by_task: Sequence[Sequence[Number]], updates: int) -> Number:
 
 
 class LabTools(Protocol):
-    """The subset of `groupwise.rollout.measures.Tools` that `gives` names."""
+    """The subset of `groupwise.rollout.scorers.Tools` that `gives` names."""
 
     @property
     def gives(self) -> frozenset[str]: ...
@@ -256,13 +256,13 @@ class ListedTools:
             scored.append(tuple(0.0 if token == END_ID else float(np.log(chances[token - 1])) for token in response))
         return scored
 
-    def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:
+    def ask_expert(self, rollouts: Sequence[Trajectory]) -> list[list[str | None]]:
         """The expert's action at each step, while the recorded actions are run again."""
         advice = []
-        for attempt in attempts:
-            environment = self._env.open(attempt.task)
+        for rollout in rollouts:
+            environment = self._env.open(rollout.task)
             own: list[str | None] = []
-            for step in attempt.steps:
+            for step in rollout.steps:
                 own.append(environment.expert() if isinstance(environment, Expert) else None)
                 environment.act(step.action or "")
             advice.append(own)

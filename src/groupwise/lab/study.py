@@ -34,13 +34,13 @@ from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import name_of
 from groupwise.parts.slots import Draw
 from groupwise.rollout.environment_runner import Fault
-from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.episodes import Rollout
 from groupwise.rollout.forks import Fork, play_forks
-from groupwise.rollout.measures import GivesHidden
 from groupwise.rollout.plans import Group
+from groupwise.rollout.scorers import GivesHidden
 from groupwise.system.errors import ConfigError, GroupwiseError
-from groupwise.training.collect.collect import admit_attempts
-from groupwise.training.collect.measuring import RunTools, add_facts
+from groupwise.training.collect.collect import admit_rollouts
+from groupwise.training.collect.measuring import RunTools, add_info
 from groupwise.training.part_states import PartStates
 from groupwise.training.run import Run
 from groupwise.training.samples import CreditedBatch, credit_batch
@@ -54,7 +54,7 @@ class ListedCondition:
     """An environment whose tasks `enumerate_task` can list."""
     tasks: int = 8
     """Tasks per update, the first of the train set."""
-    attempts: int = 8
+    rollouts: int = 8
     """Rollouts per group."""
     updates: int = 100
     skill: float = 1.5
@@ -76,13 +76,13 @@ def record_condition(condition: ListedCondition) -> tuple[Recording, LabTools]:
         make_skilled_policy, skill=condition.skill, roughness=condition.roughness, seed=condition.seed
     )
     tasks: list[ListedTask] = []
-    for task in condition.env.panel("train")[: condition.tasks]:
+    for task in condition.env.task_set("train")[: condition.tasks]:
         first = tasks[-1].next_prompt if tasks else FIRST_PROMPT_ID
         tasks.append(list_task(condition.env, task, make_policy, sees=condition.sees, first_prompt=first))
     recording = record_listed(
         tasks,
         updates=condition.updates,
-        attempts=condition.attempts,
+        rollouts=condition.rollouts,
         key=condition.key,
         gamma=condition.gamma,
         seed=condition.seed,
@@ -124,8 +124,8 @@ def study_recording(
         known[name] = credit.values
         results[name] = {"level": credit.level, **_leave_out_nan(asdict(measure_credit(credit.values, recording)))}
     if not known:
-        raise ConfigError("none of the chosen recipes can be measured here; choose other recipes")
-    return {"recording": recording.describe(), "recipes": results}
+        raise ConfigError("none of the chosen methods can be measured here; choose other methods")
+    return {"recording": recording.describe(), "methods": results}
 
 
 def _leave_out_nan(numbers: Any) -> Any:
@@ -177,12 +177,12 @@ def make_skilled_policy(
 
 # The advantages that a method gives an update, by the same calls as in training: filter, score, shape, estimate.
 
-Level = Literal["attempt", "step", "token"]
+Level = Literal["rollout", "step", "token"]
 """The finest unit whose advantages differ: whole rollouts, steps or tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RecipeCredit:
+class MethodCredit:
     """The advantages that a method gives the steps of a recording."""
 
     values: FloatArray
@@ -192,13 +192,13 @@ class RecipeCredit:
     """The finest unit whose advantages differ in this recording."""
 
 
-def credit_recording(algorithm: Algorithm, recording: Recording, *, tools: LabTools, seed: int = 0) -> RecipeCredit:
+def credit_recording(algorithm: Algorithm, recording: Recording, *, tools: LabTools, seed: int = 0) -> MethodCredit:
     """Compute the advantages of each update alone, as if it were the first of a run.
 
     So replayed rollouts, states of parts and rollouts with a hint are left out. Of several channels, only the first
     (`advantage`) counts.
     """
-    for part in algorithm.measures or ():
+    for part in algorithm.scorers or ():
         for need in sorted(part.needs - tools.gives):
             raise ConfigError(f"{name_of(part)} needs {need!r}, which the lab's policy does not have")
     values = np.concatenate(
@@ -207,7 +207,7 @@ def credit_recording(algorithm: Algorithm, recording: Recording, *, tools: LabTo
             for number, groups in enumerate(recording.updates)
         ]
     )
-    return RecipeCredit(values=values, level=_find_level(algorithm, recording, values))
+    return MethodCredit(values=values, level=_find_level(algorithm, recording, values))
 
 
 def credit_update(algorithm: Algorithm, groups: Sequence[Group], *, tools: LabTools, seed: int) -> FloatArray:
@@ -216,35 +216,35 @@ def credit_update(algorithm: Algorithm, groups: Sequence[Group], *, tools: LabTo
     def draw(*path: str | int) -> np.random.Generator:
         return np.random.default_rng(seed_of(seed, *path))
 
-    admitted, _ = admit_attempts(groups, algorithm.admissions or (), draw=draw)
+    admitted, _ = admit_rollouts(groups, algorithm.rollout_filters or (), draw=draw)
     measured = _measure(algorithm, admitted, tools, draw)
-    chosen = [attempt for group in measured for attempt in shape_group(group, algorithm.shapers)]
+    chosen = [rollout for group in measured for rollout in shape_group(group, algorithm.shapers)]
     by_step: dict[tuple[str, int], float] = {}
     if chosen:
         states = PartStates.start(algorithm, seed=seed, tasks=[group[0].task for group in groups])
-        version = max((version for attempt in chosen for version in attempt.versions), default=0)
+        version = max((version for rollout in chosen for version in rollout.versions), default=0)
         batch = credit_batch(algorithm, chosen, version=version, states=states.describe_before(chosen))
         by_step = _read_credit(batch)
     return np.array(
-        [by_step.get((attempt.id, step.index), 0.0) for group in groups for attempt in group for step in attempt.steps]
+        [by_step.get((rollout.id, step.index), 0.0) for group in groups for rollout in group for step in rollout.steps]
     )
 
 
 def _measure(algorithm: Algorithm, groups: Sequence[Group], tools: LabTools, draw: Draw) -> Sequence[Group]:
-    for place, part in enumerate(algorithm.measures or ()):
+    for place, part in enumerate(algorithm.scorers or ()):
 
         def draw_for(*path: str | int, place: int = place) -> np.random.Generator:
             return draw("measure", place, *path)
 
-        groups = add_facts(part, groups, part(groups, tools, draw=draw_for))
+        groups = add_info(part, groups, part(groups, tools, draw=draw_for))
     return groups
 
 
 def _read_credit(batch: CreditedBatch) -> dict[tuple[str, int], float]:
     """The advantage of each step, by its rollout and index."""
-    steps = [(attempt, step) for attempt in batch.trajectories for step in attempt.steps]
+    steps = [(rollout, step) for rollout in batch.trajectories for step in rollout.steps]
     credit = {}
-    for row, (attempt, step) in enumerate(steps):
+    for row, (rollout, step) in enumerate(steps):
         value = float(batch.values[row])
         if batch.tokens is not None:
             own = batch.tokens[row]
@@ -255,7 +255,7 @@ def _read_credit(batch: CreditedBatch) -> dict[tuple[str, int], float]:
                 if trains and chose
             ]
             value = float(np.mean(chosen)) if chosen else 0.0
-        credit[attempt.id, step.index] = value if batch.keep[row] else 0.0
+        credit[rollout.id, step.index] = value if batch.keep[row] else 0.0
     return credit
 
 
@@ -263,12 +263,12 @@ def _find_level(algorithm: Algorithm, recording: Recording, values: FloatArray) 
     if algorithm.token_credit is not None:
         return "token"
     place = 0
-    for attempt in recording.attempts:
-        own = values[place : place + len(attempt.steps)]
+    for rollout in recording.rollouts:
+        own = values[place : place + len(rollout.steps)]
         if not np.all(own == own[:1]):
             return "step"
-        place += len(attempt.steps)
-    return "attempt"
+        place += len(rollout.steps)
+    return "rollout"
 
 
 # The lab with a run's own policy. Continuations from forks give the truth.
@@ -294,8 +294,8 @@ def record_run(run: Run, condition: PlayedCondition) -> tuple[Recording, RunLabT
     if isinstance(copy, Fault):
         raise ConfigError(f"env: continuations need an environment that can be copied, and it cannot: {copy.message}")
 
-    def play(attempts: Sequence[Attempt]) -> list[Trajectory]:
-        return player.play(attempts, temperature=settings.temperature)
+    def play(rollouts: Sequence[Rollout]) -> list[Trajectory]:
+        return player.play(rollouts, temperature=settings.temperature)
 
     def pay(played: Trajectory) -> Trajectory:
         return score_trajectory(played, run.config.rewards, read_response=run.prompter.text)

@@ -1,6 +1,6 @@
 """Tabular policies: rollouts without an environment, and exact values by dynamic programming.
 
-Axes: S states, A actions, N attempts, T steps.
+Axes: S states, A actions, N rollouts, T steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.lab.enumerated import ENDED, EnumeratedWorld, View
-from groupwise.rollout.prompts import Memory
+from groupwise.rollout.prompts import History
 from groupwise.system.errors import ConfigError
 
 CLOSE_TO_ONE = 1e-9
@@ -79,20 +79,20 @@ class TabularPolicy:
         return row
 
 
-def read_window(memory: Memory, horizon: int) -> int:
+def read_window(history: History, horizon: int) -> int:
     """How many past steps the history in the prompt shows. It is an error if that depends on the step number."""
-    shown = [num_past - memory.first_shown(num_past) for num_past in range(horizon)]
+    shown = [num_past - history.first_shown(num_past) for num_past in range(horizon)]
     window = max(shown, default=0)
     if shown != [min(num_past, window) for num_past in range(horizon)]:
         raise ConfigError(
             f"the history shows {', '.join(map(str, shown))} past steps at steps 0 to {horizon - 1}, so the prompt "
-            'contains more than the state; use `memory = {kind = "window"}` or continuations'
+            'contains more than the state; use `history = {kind = "window"}` or continuations'
         )
     return window
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SampledAttempts:
+class SampledRollouts:
     """Rollouts of one task; entries after the last step of a rollout are 0."""
 
     world: EnumeratedWorld
@@ -111,30 +111,30 @@ class SampledAttempts:
 
     def to_columns(self, *, task: str, key: Literal["situation", "observation"]) -> dict[str, Any]:
         """Columns for `StepTable.from_columns`, rollout by rollout. `key` says what makes two steps comparable."""
-        attempt, index = np.nonzero(self.is_step)
-        states = self.state[attempt, index]
+        rollout, index = np.nonzero(self.is_step)
+        states = self.state[rollout, index]
         names = list(self.world.states) if key == "situation" else [view.text for view in self.world.views]
         codes = states if key == "situation" else self.world.view[states]
         return {
-            "task": [task] * len(attempt),
-            "attempt": attempt,
-            "index": index,
-            "reward": self.reward[attempt, index],
+            "task": [task] * len(rollout),
+            "rollout": rollout,
+            "step": index,
+            "reward": self.reward[rollout, index],
             "state": [names[code] for code in codes],
-            "action": [self.world.actions[code] for code in self.action[attempt, index]],
-            "outcome": self.reward.sum(axis=1)[attempt],
+            "action": [self.world.actions[code] for code in self.action[rollout, index]],
+            "outcome": self.reward.sum(axis=1)[rollout],
         }
 
 
-def sample_attempts(
-    world: EnumeratedWorld, policy: TabularPolicy, *, attempts: int, generator: np.random.Generator
-) -> SampledAttempts:
+def sample_rollouts(
+    world: EnumeratedWorld, policy: TabularPolicy, *, rollouts: int, generator: np.random.Generator
+) -> SampledRollouts:
     """Run all rollouts of a policy at once."""
     climbing = np.cumsum(policy.spread(world), axis=1)
-    state = np.full(attempts, world.start)
-    shape = (attempts, world.horizon)
+    state = np.full(rollouts, world.start)
+    shape = (rollouts, world.horizon)
     states, actions, rewards = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape)
-    length = np.zeros(attempts, np.int64)
+    length = np.zeros(rollouts, np.int64)
     for step in range(world.horizon):
         (playing,) = np.nonzero(state != ENDED)
         if not len(playing):
@@ -147,7 +147,7 @@ def sample_attempts(
         rewards[playing, step] = world.reward[at, here, chosen, way]
         length[playing] += 1
         state[playing] = world.following[at, here, chosen, way]
-    return SampledAttempts(world=world, state=states, action=actions, reward=rewards, length=length)
+    return SampledRollouts(world=world, state=states, action=actions, reward=rewards, length=length)
 
 
 def _choose(climbing: FloatArray, generator: np.random.Generator) -> IntArray:
@@ -176,13 +176,13 @@ class ExactValues:
     def advantage(self) -> FloatArray:
         return self.action_value - self.value[:-1, :, None]
 
-    def advantages_of(self, attempts: SampledAttempts) -> FloatArray:
-        attempt, index = np.nonzero(attempts.is_step)
-        return self.advantage[index, attempts.state[attempt, index], attempts.action[attempt, index]]
+    def advantages_of(self, rollouts: SampledRollouts) -> FloatArray:
+        rollout, index = np.nonzero(rollouts.is_step)
+        return self.advantage[index, rollouts.state[rollout, index], rollouts.action[rollout, index]]
 
-    def values_of(self, attempts: SampledAttempts) -> FloatArray:
-        attempt, index = np.nonzero(attempts.is_step)
-        return self.value[index, attempts.state[attempt, index]]
+    def values_of(self, rollouts: SampledRollouts) -> FloatArray:
+        rollout, index = np.nonzero(rollouts.is_step)
+        return self.value[index, rollouts.state[rollout, index]]
 
 
 def solve_exactly(world: EnumeratedWorld, policy: TabularPolicy, *, gamma: float = 1.0) -> ExactValues:

@@ -9,15 +9,15 @@ from groupwise.learner.weight_sync import (
     Adapter,
     InMemory,
     ThroughFile,
-    WeightTransfer,
-    WeightTransferPart,
-    WeightTransferSlot,
+    WeightSync,
+    WeightSyncPart,
+    WeightSyncSlot,
 )
 from groupwise.parts.part import Part
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {
     "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine},
     "learner": {"local": LearnerConfig, "sharded": ShardedLearnerConfig},
-    "weight_transfer": {"in_memory": InMemory, "through_file": ThroughFile, "adapter": Adapter, "nccl": Nccl},
+    "weight_sync": {"in_memory": InMemory, "through_file": ThroughFile, "adapter": Adapter, "nccl": Nccl},
 }
 """Slot -> kind -> class."""

@@ -97,7 +97,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 class LearnerConfig(Part, slot="learner"):
     """AdamW in this process: one model on one device."""
 
-    optimiser: Literal["adamw", "adamw_8bit"] = "adamw"
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
     """AdamW with optimizer state in float32, or in 8 bits (torchao), which takes a quarter of the memory."""
     bfloat16_weights: Literal["refused", "stochastic_rounding", "float32_masters"] = "refused"
     """How weights that were loaded in bfloat16 train: plain rounding would lose small steps. stochastic_rounding =
@@ -143,10 +143,10 @@ class LearnerConfig(Part, slot="learner"):
 
     @model_validator(mode="after")
     def _can_round(self) -> LearnerConfig:
-        if self.bfloat16_weights == "stochastic_rounding" and self.optimiser == "adamw":
+        if self.bfloat16_weights == "stochastic_rounding" and self.optimizer == "adamw":
             raise ValueError(
-                "bfloat16_weights is 'stochastic_rounding', which the optimiser 'adamw' does not support; set "
-                "optimiser = 'adamw_8bit', or bfloat16_weights = 'float32_masters'"
+                "bfloat16_weights is 'stochastic_rounding', which the optimizer 'adamw' does not support; set "
+                "optimizer = 'adamw_8bit', or bfloat16_weights = 'float32_masters'"
             )
         return self
 
@@ -174,7 +174,7 @@ class ShardedLearnerConfig(LearnerConfig, slot="learner"):
 
     @model_validator(mode="after")
     def _is_plain(self) -> ShardedLearnerConfig:
-        for name, only in (("optimiser", "adamw"), ("bfloat16_weights", "refused"), ("apply_gradients", "together")):
+        for name, only in (("optimizer", "adamw"), ("bfloat16_weights", "refused"), ("apply_gradients", "together")):
             if getattr(self, name) != only:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}, which the sharded learner does not support; set {only!r}, or "

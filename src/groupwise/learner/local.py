@@ -33,14 +33,14 @@ from groupwise.data.seeds import seed_of
 from groupwise.data.segments import FloatArray
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.local_files import (
-    name_optimiser_tensors,
-    put_optimiser_tensors,
+    name_optimizer_tensors,
+    put_optimizer_tensors,
     read_checkpoint_tensors,
     read_weights,
-    save_optimiser,
+    save_optimizer,
 )
 from groupwise.learner.micro_batches import MicroBatch, make_micro_batches, scale_credit, split_into_stages
-from groupwise.learner.optimisers import open_optimiser
+from groupwise.learner.optimizers import open_optimizer
 from groupwise.learner.protocol import Learned, ReportEpoch
 from groupwise.losses.policy_loss import Tally
 from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
@@ -91,7 +91,7 @@ class LocalLearner:
                 "because their norm is known only once all are in memory, which takes "
                 f"{describe_gradients(self._trained)}; set max_grad_norm = 'off', or apply_gradients = 'together'"
             )
-        self.optimiser = open_optimiser(
+        self.optimizer = open_optimizer(
             self._trained,
             config,
             lr=config.learning_rate,
@@ -143,13 +143,13 @@ class LocalLearner:
     def save(self, folder: Path) -> None:
         self._check_whole()
         save_model(self.model, folder)
-        save_optimiser(folder, name_optimiser_tensors(self.model, self.optimiser))
+        save_optimizer(folder, name_optimizer_tensors(self.model, self.optimizer))
 
     def load(self, folder: Path, *, steps: int) -> None:
-        weights, moments = read_checkpoint_tensors(folder, self.model, self.optimiser)
+        weights, moments = read_checkpoint_tensors(folder, self.model, self.optimizer)
         self.model.load_state_dict(weights, strict=False)
-        put_optimiser_tensors(self.model, self.optimiser, moments)
-        self.optimiser.zero_grad(set_to_none=True)  # left by a backward pass that failed
+        put_optimizer_tensors(self.model, self.optimizer, moments)
+        self.optimizer.zero_grad(set_to_none=True)  # left by a backward pass that failed
         self.steps, self._failed_mid_update = steps, None
 
     def export(self, folder: Path) -> None:
@@ -170,7 +170,7 @@ class LocalLearner:
     ) -> list[float]:
         """Supervised fine-tuning with an optimizer of its own; returns the mean loss of each epoch."""
         self._check_whole()
-        optimiser = open_optimiser(
+        optimizer = open_optimizer(
             self._trained, self._config, lr=settings.learning_rate, betas=(0.9, 0.98), eps=1e-8, weight_decay=0.01
         )
         layouts = self.forward.lay_out(samples, token_budget=settings.batch_tokens, unit="sample")
@@ -184,14 +184,14 @@ class LocalLearner:
                 done, steps = epoch * len(weighted) + number, settings.epochs * len(weighted)
                 # A short warm-up, then a cosine down to a twentieth.
                 fall = 0.05 + 0.95 * (1 + math.cos(math.pi * done / steps)) / 2
-                for group in optimiser.param_groups:
+                for group in optimizer.param_groups:
                     group["lr"] = settings.learning_rate * (min(1.0, (done + 1) / WARM_UP_STEPS) * fall)
                 logp_T, _ = self.forward(layout)
                 loss = -(weight_T * logp_T).sum()
                 (loss / weight_T.sum()).backward()
                 nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-                optimiser.step()
-                optimiser.zero_grad(set_to_none=True)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
                 total, weight = total + float(loss.detach()), weight + float(weight_T.sum())
             losses.append(total / weight)
             if report is not None:
@@ -241,7 +241,7 @@ class LocalLearner:
         num_passes = max(map(len, packed))
         if config.apply_gradients == "as_they_come" and num_passes > 1:
             raise TrainingError(
-                f"training.learner.apply_gradients: 'as_they_come' needs one micro-batch per optimiser step, found "
+                f"training.learner.apply_gradients: 'as_they_come' needs one micro-batch per optimizer step, found "
                 f"{num_passes}; adding their gradients up takes {describe_gradients(self._trained)}. Set "
                 f"apply_gradients = 'together', or raise token_budget (now {config.token_budget}) or minibatches"
             )
@@ -260,8 +260,8 @@ class LocalLearner:
         metrics = {
             "loss/total": sum(losses) / len(losses),
             "learner/grad_norm": sum(norms) / len(norms),
-            "learner/learning_rate": self.optimiser.param_groups[0]["lr"],
-            "learner/optimiser_steps": float(self.steps),
+            "learner/learning_rate": self.optimizer.param_groups[0]["lr"],
+            "learner/optimizer_steps": float(self.steps),
             "learner/computed": sum(map(len, with_credit)) / sum(map(len, batches)),
         }
         if any(with_credit):
@@ -343,8 +343,8 @@ class LocalLearner:
         if self._config.max_grad_norm != "off":
             nn.utils.clip_grads_with_norm_(self._trained.values(), self._config.max_grad_norm, norm)
         self._set_rate()
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
         self.steps += 1
         return float(norm)
 
@@ -362,7 +362,7 @@ class LocalLearner:
             assert value.grad is not None, "autograd calls this once the gradient is there"
             length = float(measure_length(value.grad))
             if bad is None and math.isfinite(length):
-                self.optimiser.step()
+                self.optimizer.step()
                 squares += length**2
                 num_stepped += 1
             elif bad is None:
@@ -391,13 +391,13 @@ class LocalLearner:
         """Fail if only some weights were updated."""
         if self._failed_mid_update is not None:
             raise TrainingError(
-                f"optimiser step {self.steps + 1}: {self._failed_mid_update}; continue from the "
+                f"optimizer step {self.steps + 1}: {self._failed_mid_update}; continue from the "
                 "last checkpoint with --resume, and lower the learning rate, or set "
                 "training.learner.apply_gradients = 'together'"
             )
 
     def _set_rate(self) -> None:
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = self._config.learning_rate * self._config.schedule(self.steps)
 
     def _find_norm(self) -> torch.Tensor:
@@ -418,9 +418,9 @@ class LocalLearner:
         return raw, computed
 
     def _refuse(self, what: str) -> NoReturn:
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         raise TrainingError(
-            f"optimiser step {self.steps + 1}: {what}; weights and optimiser are unchanged. Lower the learning rate, "
+            f"optimizer step {self.steps + 1}: {what}; weights and optimizer are unchanged. Lower the learning rate, "
             "or look at the rewards of this update"
         )
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import PreTrainedModel
 
-from groupwise.learner.optimisers import plan_state
+from groupwise.learner.optimizers import plan_state
 from groupwise.store.checkpoint_files import check_files, damage_error
 from groupwise.store.run_folder import CONFIG
 from groupwise.system.errors import TrainingError
@@ -23,28 +23,28 @@ ADAPTER = "adapter_model.safetensors"
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 """Lists which file each weight is in, if a model is too large for one file."""
-OPTIMISER = "optimiser.safetensors"
+OPTIMIZER = "optimizer.safetensors"
 UNREADABLE = (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError)
 """What reading a damaged file raises."""
 
 
-def save_optimiser(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    save_file(dict(tensors), folder / OPTIMISER)
+def save_optimizer(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    save_file(dict(tensors), folder / OPTIMIZER)
 
 
 def read_checkpoint_tensors(
-    folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None = None
+    folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer | None = None
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Read weights and optimizer state by name, and compare them with the model and the optimizer; None = torch's
     AdamW."""
     try:
-        weights, tensors = _read_stored_weights(folder), load_file(folder / OPTIMISER)
+        weights, tensors = _read_stored_weights(folder), load_file(folder / OPTIMIZER)
     except UNREADABLE as error:
         raise damage_error(folder, str(error)) from error
-    other_model, other_optimiser = _find_other_moment(model, tensors, optimiser)
+    other_model, other_optimizer = _find_other_moment(model, tensors, optimizer)
     for difference, kind, section in (
         (_find_other_weight(model, weights) or other_model, "model", "model"),
-        (other_optimiser, "optimiser", "training.learner"),
+        (other_optimizer, "optimizer", "training.learner"),
     ):
         if difference:
             raise TrainingError(
@@ -70,10 +70,10 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
         raise damage_error(path, str(error)) from error
 
 
-def name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def name_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """The state of an optimizer, by the names of the weights."""
     names = [*_list_trained(model)]
-    state = optimiser.state_dict()["state"]
+    state = optimizer.state_dict()["state"]
     return {
         f"{names[number]}/{key}": value if isinstance(value, torch.Tensor) else torch.tensor(value)
         for number, entries in state.items()
@@ -81,17 +81,17 @@ def name_optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -
     }
 
 
-def put_optimiser_tensors(
-    model: nn.Module, optimiser: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
+def put_optimizer_tensors(
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
 ) -> None:
-    """Load the state that `name_optimiser_tensors` returned."""
+    """Load the state that `name_optimizer_tensors` returned."""
     place = {name: number for number, name in enumerate(_list_trained(model))}
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")
         state.setdefault(place[name], {})[entry] = value
-    content = optimiser.state_dict()
-    optimiser.load_state_dict({**content, "state": state})
+    content = optimizer.state_dict()
+    optimizer.load_state_dict({**content, "state": state})
 
 
 def _list_weight_files(path: Path) -> list[str]:
@@ -135,25 +135,25 @@ def _find_other_weight(model: nn.Module, weights: Mapping[str, torch.Tensor]) ->
 
 
 def _find_other_moment(
-    model: nn.Module, tensors: Mapping[str, torch.Tensor], optimiser: torch.optim.Optimizer | None
+    model: nn.Module, tensors: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer | None
 ) -> tuple[str | None, str | None]:
     """The first difference of a stored optimizer state, as text: in the model, or else in the kind of optimizer."""
     trained, stored = _list_trained(model), dict[str, set[str]]()
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")
         if name not in trained:
-            return f"its optimiser trained {quote_line(name)!r}, which does not train here", None
-        plan = plan_state(optimiser, trained[name])
+            return f"its optimizer trained {quote_line(name)!r}, which does not train here", None
+        plan = plan_state(optimizer, trained[name])
         if entry in plan and plan[entry][0] != value.shape:
-            return f"its optimiser holds {name!r} with the shape {list(value.shape)}", None
+            return f"its optimizer holds {name!r} with the shape {list(value.shape)}", None
         stored.setdefault(name, set()).add(entry)
     for name, entries in stored.items():
-        planned = plan_state(optimiser, trained[name]).keys()
+        planned = plan_state(optimizer, trained[name]).keys()
         strange, lacking = sorted(entries - planned), sorted(planned - entries)
         if strange:
-            return None, f"its optimiser holds {quote_line(strange[0])!r}, which this run's does not"
+            return None, f"its optimizer holds {quote_line(strange[0])!r}, which this run's does not"
         if lacking:
-            return None, f"its optimiser holds no {lacking[0]!r} of {name!r}, which this run's does"
+            return None, f"its optimizer holds no {lacking[0]!r} of {name!r}, which this run's does"
     return None, None
 
 

@@ -35,7 +35,7 @@ class LoadsAtOnce(Protocol):
         """Pause the servers, call `send` with them and a label for the weights, and resume them."""
 
 
-class Nccl(Part, slot="weight_transfer"):
+class Nccl(Part, slot="weight_sync"):
     """Weights go over NCCL to vLLM servers, through vLLM's trainer side; needs two GPUs and is not tested on GPUs.
 
     Start the servers with `--weight-transfer-config '{"backend": "nccl"}'`, and install vLLM beside groupwise. A server
@@ -65,7 +65,7 @@ class NcclTransfer:
         self._trainer: Any = None
         self._group: Any = None
 
-    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
+    def sync(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
         table = collect_weights(weights)
         _check_way(table, engine)
         assert isinstance(engine, LoadsAtOnce)
@@ -84,8 +84,8 @@ class NcclTransfer:
             raise
 
     def _form_group(self, replicas: Sequence[Replica]) -> None:
-        from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
-        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+        from vllm.distributed.weight_sync import WeightTransferTrainerFactory
+        from vllm.distributed.weight_sync.nccl_engine import NCCLTrainerInitInfo
 
         from groupwise.engines.vllm.server_group import ServerGroup
         from groupwise.system.processes import find_free_port
@@ -108,7 +108,7 @@ class NcclTransfer:
 
 def make_weight_source() -> Any:
     """A source of weights for vLLM's trainer side; `weights` is the table to send next."""
-    from vllm.distributed.weight_transfer import ParamMeta, WeightSource
+    from vllm.distributed.weight_sync import ParamMeta, WeightSource
 
     class TableSource(WeightSource):  # type: ignore[misc]
         """A learner's weights by name."""
@@ -130,16 +130,16 @@ def _check_way(weights: Mapping[str, torch.Tensor], engine: Engine) -> None:
     """Fail before a server is paused if the weights cannot be sent."""
     if not isinstance(engine, LoadsAtOnce):
         raise ConfigError(
-            f"training.weight_transfer: the engine {type(engine).__name__} has no servers to send to; use in_memory"
+            f"training.weight_sync: the engine {type(engine).__name__} has no servers to send to; use in_memory"
         )
     if find_spec("vllm") is None:
         raise ConfigError(
-            "training.weight_transfer: nccl sends by vLLM's trainer side, which is not here; run pip install "
+            "training.weight_sync: nccl sends by vLLM's trainer side, which is not here; run pip install "
             "'groupwise[vllm]', or use through_file"
         )
     for name, value in weights.items():
         if value.device.type != "cuda":
             raise ConfigError(
-                f"training.weight_transfer: nccl sends from a GPU, but {name} is on {value.device.type}; set device = "
+                f"training.weight_sync: nccl sends from a GPU, but {name} is on {value.device.type}; set device = "
                 "'cuda', or use through_file"
             )

@@ -337,12 +337,12 @@ class RankLearner(LocalLearner):
             return super().imitate(samples, settings, seed=seed, report=report)
 
     def save(self, folder: Path) -> None:
-        write_whole(folder, self.model, self.optimiser, self.ranks)
+        write_whole(folder, self.model, self.optimizer, self.ranks)
 
     def load(self, folder: Path, *, steps: int) -> None:
         """Load what `save` wrote, on any number of ranks: rank 0 reads and sends the shards."""
         self.forward.drop_whole()
-        load_shares(folder, self.model, self.optimiser, self.ranks)
+        load_shares(folder, self.model, self.optimizer, self.ranks)
         self.steps = steps
 
     def export(self, folder: Path) -> None:

@@ -22,10 +22,10 @@ from transformers import PreTrainedModel
 from groupwise.data.samples import Sample, find_longest
 from groupwise.learner.config import ShardedLearnerConfig
 from groupwise.learner.local_files import (
-    name_optimiser_tensors,
-    put_optimiser_tensors,
+    name_optimizer_tensors,
+    put_optimizer_tensors,
     read_checkpoint_tensors,
-    save_optimiser,
+    save_optimizer,
 )
 from groupwise.learner.ranks import Ranks
 from groupwise.models.causal_lm import CausalLM
@@ -258,7 +258,7 @@ def _call(model: nn.Module, function: Callable[..., Result], *args: Any, **kwarg
 # Checkpoints of sharded weights: the same files as the local learner's, so any number of ranks can load them.
 
 
-def write_whole(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer | None, ranks: Ranks) -> None:
+def write_whole(folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer | None, ranks: Ranks) -> None:
     """Gather weights one after the other, let rank 0 write them, then do the same with the optimizer state.
 
     While rank 0 writes, the other ranks wait in `agree`, which has no short timeout. If they already gathered the
@@ -267,9 +267,9 @@ def write_whole(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opt
     weights = _collect(ranks, dict(model.state_dict()))
     ranks.agree(_try_to_write(folder, ranks, lambda: save_model(model, folder, state_dict=weights)))
     weights.clear()  # before the optimizer state, which takes twice their memory
-    if optimiser is not None:
-        moments = _collect(ranks, name_optimiser_tensors(model, optimiser))
-        ranks.agree(_try_to_write(folder, ranks, lambda: save_optimiser(folder, moments)))
+    if optimizer is not None:
+        moments = _collect(ranks, name_optimizer_tensors(model, optimizer))
+        ranks.agree(_try_to_write(folder, ranks, lambda: save_optimizer(folder, moments)))
 
 
 def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ranks) -> None:
@@ -294,7 +294,7 @@ def _try_to_write(folder: Path, ranks: Ranks, write: Callable[[], None]) -> str 
     return None
 
 
-def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Optimizer, ranks: Ranks) -> None:
+def load_shares(folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, ranks: Ranks) -> None:
     """Let rank 0 read and check the files, then send each rank its shards, one tensor after the other."""
     weights, moments, fault = dict[str, torch.Tensor](), dict[str, torch.Tensor](), None
     if ranks.is_leader:
@@ -315,7 +315,7 @@ def load_shares(folder: Path, model: PreTrainedModel, optimiser: torch.optim.Opt
             share = torch.zeros_like(parameters[name])
             take_share(share, whole)
             shares[key] = share.detach()
-    put_optimiser_tensors(model, optimiser, shares)
+    put_optimizer_tensors(model, optimizer, shares)
 
 
 def _collect(ranks: Ranks, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -76,7 +76,7 @@ class _Memory:
     noise: float
 
 
-class Canary:
+class WeightCheck:
     """A fixed prompt and response that the learner and each replica of the engine must score alike."""
 
     def __init__(
@@ -129,7 +129,7 @@ class Canary:
         if engine.version != version:
             raise TrainingError(
                 f"{name} reports weights of version {engine.version}, but version {version} was sent; its `load` had "
-                "no effect, or training.weight_transfer never called it"
+                "no effect, or training.weight_sync never called it"
             )
         pairs, num = [(self._prompt, self._response)], len(self._response)
         of_engine = read_scores(engine.score(pairs), num, f"{name} {type(engine).__name__}: score")
@@ -154,7 +154,7 @@ class Canary:
             raise TrainingError(
                 f"after the weight sync of version {version}, {name} and the learner disagree by {gap:.3g} nats on a "
                 f"fixed prompt (allowed {self._tolerance.gap:g}; the update moved the learner by {moved:.3g}); the "
-                "engine did not load the weights, or training.weight_transfer never sent them"
+                "engine did not load the weights, or training.weight_sync never sent them"
             )
         then = before.of_learner_then if before and says_the_same else of_learner
         self._memories[name] = _Memory(of_learner, of_engine, then, max(gap, before.noise if before else 0.0))

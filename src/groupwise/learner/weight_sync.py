@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from groupwise.learner.protocol import NamedWeights
 
 
-FREE_SPACE = "free some space, or set another training.weight_transfer.folder, then continue with --resume"
+FREE_SPACE = "free some space, or set another training.weight_sync.folder, then continue with --resume"
 
 
-class WeightTransfer(Protocol):
+class WeightSync(Protocol):
     """The connection between one learner and one engine."""
 
-    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
+    def sync(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
         """Load the weights into the engine; when this returns, the engine has them and reports the version.
 
         Versions may come in any order: a resumed run goes back, and so does the evaluation of an earlier checkpoint.
@@ -37,10 +37,10 @@ class WeightTransfer(Protocol):
         """
 
 
-class WeightTransferPart(Protocol):
-    """Fills the slot `weight_transfer`: brings new weights from the learner to the engine."""
+class WeightSyncPart(Protocol):
+    """Fills the slot `weight_sync`: brings new weights from the learner to the engine."""
 
-    def open(self, folder: Path | None) -> WeightTransfer:
+    def open(self, folder: Path | None) -> WeightSync:
         """Open the connection for a run.
 
         `folder` is the run's own folder for temporary files; it need not exist. None = nothing may be written into the
@@ -48,17 +48,17 @@ class WeightTransferPart(Protocol):
         """
 
 
-WeightTransferSlot = Annotated[WeightTransferPart, Slot("weight_transfer")]
+WeightSyncSlot = Annotated[WeightSyncPart, Slot("weight_sync")]
 """A field of a run file that a weight transfer fills."""
 
 
-class InMemory(Part, slot="weight_transfer"):
+class InMemory(Part, slot="weight_sync"):
     """The engine copies the learner's tensors, within one process."""
 
     def open(self, folder: Path | None) -> InMemory:
         return self
 
-    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
+    def sync(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
         engine.load(collect_weights(weights), version=version)
 
 
@@ -70,7 +70,7 @@ class LoadsFiles(Protocol):
         """Load the weights of a safetensors file, by name, before this returns."""
 
 
-class ThroughFile(Part, slot="weight_transfer"):
+class ThroughFile(Part, slot="weight_sync"):
     """Weights go through a safetensors file, which is deleted once the engine has them.
 
     An engine with a method `load_file(path, version=...)` gets the path; for any other the file is read back here.
@@ -90,7 +90,7 @@ class FileTransfer:
 
     folder: Path | None
 
-    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
+    def sync(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
         from safetensors import SafetensorError
         from safetensors.torch import load_file, save_file
 
@@ -110,7 +110,7 @@ class FileTransfer:
                 except RuntimeError as error:  # safetensors raises it if weights share memory
                     raise TrainingError(
                         f"the weights could not be written to {path} ({quote_line(str(error), limit=300)}); each "
-                        "weight of the learner needs one name and its own memory, or use the weight_transfer in_memory"
+                        "weight of the learner needs one name and its own memory, or use the weight_sync in_memory"
                     ) from None
                 if isinstance(engine, LoadsFiles):
                     engine.load_file(path, version=version)
@@ -142,7 +142,7 @@ def hold_folder(folder: Path | None) -> Iterator[Path]:
             folder.rmdir()
 
 
-class Adapter(Part, slot="weight_transfer"):
+class Adapter(Part, slot="weight_sync"):
     """A LoRA adapter goes through a folder named by its version, which is deleted once the engine has it.
 
     The model needs a LoRA adapter (`model.lora_rank`), and the servers of the engine must be started for adapters.
@@ -162,18 +162,18 @@ class AdapterTransfer:
 
     folder: Path | None
 
-    def hand_over(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
+    def sync(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
         from safetensors import SafetensorError
 
         table = collect_weights(weights)
         if not isinstance(engine, AdapterEngine):
             raise ConfigError(
-                f"training.weight_transfer: the engine {type(engine).__name__} cannot load adapters; use in_memory, "
+                f"training.weight_sync: the engine {type(engine).__name__} cannot load adapters; use in_memory, "
                 "or a vLLM engine"
             )
         if engine.adapter_settings is None or not all(".lora_" in name for name in table):
             raise ConfigError(
-                "training.weight_transfer: the model has no LoRA adapter, or more than the adapter trains; set "
+                "training.weight_sync: the model has no LoRA adapter, or more than the adapter trains; set "
                 "model.lora_rank, or use through_file"
             )
         with hold_folder(self.folder) as place:

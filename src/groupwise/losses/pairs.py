@@ -172,8 +172,8 @@ def _find_places(columns: TokenColumns, totals: Totals) -> tuple[Tensor, Tensor]
     number_of = columns.trajectory.new_full((len(totals.trajectory_tokens) * width,), len(members))
     for number, (trajectory, place) in enumerate(members):
         number_of[trajectory * width + place] = number
-    attempt_T = columns.trajectory * width
-    return number_of.index_select(0, attempt_T), number_of.index_select(0, attempt_T + columns.step + 1)
+    rollout_T = columns.trajectory * width
+    return number_of.index_select(0, rollout_T), number_of.index_select(0, rollout_T + columns.step + 1)
 
 
 # Pairings: which rollouts of a group a loss compares. Axes: S steps, A rollouts.
@@ -196,7 +196,7 @@ class BestAgainstWorst(Part, slot="pairing"):
         return pairs
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
-        return f"best and worst attempt at the task: {compare_returns(table, pair)}"
+        return f"best and worst rollout at the task: {compare_returns(table, pair)}"
 
 
 class AllPairs(Part, slot="pairing"):
@@ -221,15 +221,15 @@ class AllPairs(Part, slot="pairing"):
         return pairs
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
-        return f"two attempts at the task: {compare_returns(table, pair)}"
+        return f"two rollouts at the task: {compare_returns(table, pair)}"
 
 
 def _list_returns_by_task(table: StepTable) -> Iterator[dict[int, float]]:
     """The return of each rollout that has a step that may train, by its number, task by task."""
-    trains_A = table.attempts.sum(table.trains.astype(np.float64)) > 0
-    first_A = table.attempts.first
+    trains_A = table.rollouts.sum(table.trains.astype(np.float64)) > 0
+    first_A = table.rollouts.first
     task_A, return_A = table.task[first_A].tolist(), table.episode_return[first_A].tolist()
     tasks: dict[int, dict[int, float]] = {}
-    for attempt in np.flatnonzero(trains_A).tolist():
-        tasks.setdefault(task_A[attempt], {})[attempt] = return_A[attempt]
+    for rollout in np.flatnonzero(trains_A).tolist():
+        tasks.setdefault(task_A[rollout], {})[rollout] = return_A[rollout]
     yield from tasks.values()

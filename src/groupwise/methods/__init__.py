@@ -37,7 +37,7 @@ from groupwise.methods.hgpo import hgpo
 from groupwise.methods.llds import Llds, llds
 from groupwise.methods.mars import ByPlayer, ByRole, mars
 from groupwise.methods.mc_grpo import DropPivot, mc_grpo
-from groupwise.methods.method import RecipeSummary, recipe, summarise
+from groupwise.methods.method import MethodSummary, method, summarise
 from groupwise.methods.ngrpo import Bounded, ngrpo
 from groupwise.methods.p3o import P3o, p3o
 from groupwise.methods.pav import ProverValues, pav
@@ -120,7 +120,7 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
     "pairing": {"siblings": Siblings, "by_verdict": ByVerdict},
     "surrogate": {"cispo": Cispo, "sapo": Sapo, "elastic_clip": ElasticClip, "reinforce": Reinforce, "rec": Rec},
     "penalty": {"gated_kl": GatedKl, "entropy_corridor": EntropyCorridor, "ratio_variance": RatioVariance},
-    "measure": {
+    "scorer": {
         "segment_values": SegmentValues,
         "forced_answers": ForcedAnswers,
         "answer_potential": AnswerPotential,
@@ -142,11 +142,11 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "history_keyed_replay": HistoryKeyedReplay,
         "selective_buffer": SelectiveBuffer,
     },
-    "guidance": {"reflection": Reflection},
+    "hint": {"reflection": Reflection},
 }
 """Slot -> kind -> class."""
 
-RECIPES: dict[str, Callable[..., Algorithm]] = {
+METHODS: dict[str, Callable[..., Algorithm]] = {
     "grpo": grpo,
     "dr_grpo": dr_grpo,
     "rloo": rloo,
@@ -213,22 +213,22 @@ RECIPES: dict[str, Callable[..., Algorithm]] = {
 
 
 def names() -> list[str]:
-    """Names of all recipes, simplest first."""
-    return list(RECIPES)
+    """Names of all methods, simplest first."""
+    return list(METHODS)
 
 
 def build(name: str, /, **options: Any) -> Algorithm:
-    """Make the algorithm that a recipe describes: `build("hgpo", depth=4)` is `hgpo(depth=4)`."""
+    """Make the algorithm that a method describes: `build("hgpo", depth=4)` is `hgpo(depth=4)`."""
     return _find(name)(**options)
 
 
-def summary(name: str) -> RecipeSummary:
+def summary(name: str) -> MethodSummary:
     return summarise(name, _find(name))
 
 
 def _find(name: str) -> Callable[..., Algorithm]:
-    if name not in RECIPES:
+    if name not in METHODS:
         raise ConfigError(
-            f"there is no recipe {name!r}; {nearest(name, RECIPES, listed_by='`groupwise recipes`')}", key=("recipe",)
+            f"there is no method {name!r}; {nearest(name, METHODS, listed_by='`groupwise methods`')}", key=("method",)
         )
-    return RECIPES[name]
+    return METHODS[name]

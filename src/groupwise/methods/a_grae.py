@@ -12,13 +12,13 @@ from groupwise.data.credit import Credit
 from groupwise.data.step_table import StepTable
 from groupwise.methods.dgpo import average_by_task
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import EstimatorPart
 
 
-@recipe
+@method
 def a_grae(*, alpha: Finite = 1.0, reference: bool = False) -> Algorithm:
     """A-GRAE (2026, arXiv:2602.05548, eq. 11-13): GRPO with more weight on hard tasks as the policy improves.
 
@@ -61,7 +61,7 @@ class Asymmetric(Part, slot="estimator"):
         needed = "but A-GRAE needs returns in [0, 1]; rescale them, or hand in `outcome`"
         check_range(table, table.episode_return, "the return is", needed, low=0.0, high=1.0)
         p = average_by_task(table, table.episode_return)
-        w = float(table.episode_return[table.attempts.first].mean()) if len(table) else 0.0
+        w = float(table.episode_return[table.rollouts.first].mean()) if len(table) else 0.0
         mixed = (p > 0) & (p < 1)
         inside = np.where(mixed, p, 0.5)
         easy = np.sqrt(1 - inside) if self.easy_denominator == "paper" else 1 - np.sqrt(inside)

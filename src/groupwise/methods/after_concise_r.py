@@ -10,18 +10,18 @@ from groupwise.credit import DropFailed, ZeroSpread, pay_last
 from groupwise.data.records import Trajectory, score_of
 from groupwise.losses import Clip, EntropyBonus, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, Part
 
 
-@recipe
+@method
 def after_concise_r(
     *, stage: Literal[1, 2] = 2, limit: Count = 1000, scale: Literal["limit", "group"] = "limit"
 ) -> Algorithm:
     """After ConciseR (ours; arXiv:2505.21178 of 2025 has the stages): GRPO that shortens answers to solved tasks.
 
-    stage 2:  R_i = 1 - L_i / limit where all attempts at a task are right, else as it was;   A_i = as for GRPO
+    stage 2:  R_i = 1 - L_i / limit where all rollouts at a task are right, else as it was;   A_i = as for GRPO
 
     Choices: that lengths count only in solved groups is the paper's; the length reward is ours (`concise_when_solved`).
     Train stage 1 first and longer: it has no lengths, drops zero-variance groups and rewards entropy (0.001, ours).

@@ -13,15 +13,15 @@ from groupwise.credit import ByTask, EpisodeReturn, FlooredDeviation, Relative, 
 from groupwise.data.records import Trajectory, score_of
 from groupwise.data.segments import FloatArray
 from groupwise.losses import Clip, EntropyShare, PolicyLoss, SequenceMean
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive, PositiveShare
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures import Tools, read_response_states
+from groupwise.rollout.scorers import Tools, read_response_states
 from groupwise.system.errors import ConfigError, RecordError
 
 
-@recipe
+@method
 def after_dsdr(
     *,
     bonus: Finite = 0.1,
@@ -47,7 +47,7 @@ def after_dsdr(
     penalties = (EntropyShare(weight=entropy),) if entropy else ()
     return Algorithm(
         advantage=credit,
-        measures=(RightDiversity(temperature=temperature, solved_above=solved_above),),
+        scorers=(RightDiversity(temperature=temperature, solved_above=solved_above),),
         shapers=(DiversityBonus(weight=bonus, cap=cap),),
         loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=penalties),
     )
@@ -85,19 +85,18 @@ class DiversityBonus(Part, slot="shaper"):
         return [pay_last(trajectory, self._pay(trajectory)) for trajectory in group]
 
     def _pay(self, trajectory: Trajectory) -> float:
-        if not trajectory.steps or "distinctness" not in trajectory.steps[-1].facts:
+        if not trajectory.steps or "distinctness" not in trajectory.steps[-1].info:
             raise RecordError(
-                f"{trajectory.describe()}: how unlike the others it is was not "
-                "measured; add the measure right_diversity"
+                f"{trajectory.describe()}: how unlike the others it is was not measured; add the scorer right_diversity"
             )
-        return self.weight * min(float(trajectory.steps[-1].facts["distinctness"]), self.cap)
+        return self.weight * min(float(trajectory.steps[-1].info["distinctness"]), self.cap)
 
 
-class RightDiversity(Part, slot="measure"):
+class RightDiversity(Part, slot="scorer"):
     """Write how much each right rollout differs from the other right ones of its task, and its share of exploration.
 
         D_i = (mean_j (1 - cos(e_i, e_j)) + share of i's formulas that no j has) / 2, clipped to [0, 1];   j != i right
-        w_i = softmax over the right attempts of D_i / temperature
+        w_i = softmax over the right rollouts of D_i / temperature
 
     The step info are `distinctness`, D (0 for a wrong rollout and for the only right one), and `entropy_share`, w times
     the size of the group, so shares have mean 1 (0 for a wrong rollout).
@@ -128,11 +127,11 @@ class RightDiversity(Part, slot="measure"):
         distinct = measure_distinctness([points[place] for place in right], formulas)
         shares = share_out(distinct, self.temperature)
         of_place = dict(zip(right, zip(distinct, shares, strict=True), strict=True))
-        facts = []
+        info = []
         for place, trajectory in enumerate(group):
             distance, share = of_place.get(place, (0.0, 0.0))
-            facts.append([{"distinctness": distance, "entropy_share": share * len(group)} for _ in trajectory.steps])
-        return facts
+            info.append([{"distinctness": distance, "entropy_share": share * len(group)} for _ in trajectory.steps])
+        return info
 
 
 def measure_distinctness(points: Sequence[FloatArray], formulas: Sequence[set[str]]) -> list[float]:

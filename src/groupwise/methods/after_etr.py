@@ -8,20 +8,20 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from groupwise.credit import EpisodeReturn, StepTrace, centre_values, list_attempts
+from groupwise.credit import EpisodeReturn, StepTrace, centre_values, list_rollouts
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.samples import differ
 from groupwise.data.segments import Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import PolicyLoss, SequenceMean, Tensor, TokenColumns, TokenLoss
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part, name_of
 from groupwise.parts.slots import SignalPart
 
 
-@recipe
+@method
 def after_etr(*, low: Finite = 0.2, high: Finite = 0.2, by_credit: Finite = 0.3, by_spread: Finite = 0.3) -> Algorithm:
     """After ETR (ours; arXiv:2601.03723 of 2026 has the idea): GRPO with a wider clip range where the signal is strong.
 
@@ -53,8 +53,8 @@ class OutcomeSpread(Part, slot="estimator"):
     """The outcome of a rollout."""
 
     def __call__(self, table: StepTable) -> Credit:
-        value_A = table.attempts.mean(table.ask_once(self.of))
-        tasks = Segments.of(table.task[table.attempts.first])
+        value_A = table.rollouts.mean(table.ask_once(self.of))
+        tasks = Segments.of(table.task[table.rollouts.first])
         high_M, low_M = tasks.high(value_A), tasks.low(value_A)
         is_mixed_M = [differ(high, low) for high, low in zip(high_M.tolist(), low_M.tolist(), strict=True)]
         share_A = centre_values(value_A, tasks) / tasks.spread(np.where(is_mixed_M, high_M - low_M, np.inf))
@@ -63,7 +63,7 @@ class OutcomeSpread(Part, slot="estimator"):
         return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
     def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
-        members = list_attempts(table, table.attempts.mean(table.ask_once(self.of)).tolist(), step)
+        members = list_rollouts(table, table.rollouts.mean(table.ask_once(self.of)).tolist(), step)
         values = [value for _, value in members]
         mean, width = math.fsum(values) / len(values), max(values) - min(values)
         variance = math.fsum((value - mean) ** 2 for value in values) / len(values)

@@ -11,19 +11,19 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from groupwise.credit import EpisodeReturn, StepTrace, centre_values, check_range, list_attempts
+from groupwise.credit import EpisodeReturn, StepTrace, centre_values, check_range, list_rollouts
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, SequenceMean
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
 from groupwise.parts.slots import SignalPart
 from groupwise.system.errors import ConfigError
 
 
-@recipe
+@method
 def after_polychromic(
     *,
     size: Annotated[int, Field(ge=2)] = 4,
@@ -76,26 +76,26 @@ class SetShared(Part, slot="estimator"):
     def reads(self) -> frozenset[str]:
         return frozenset({self.key})
 
-    def check_attempts(self, attempts: int) -> None:
-        if attempts <= self.size:
+    def check_rollouts(self, rollouts: int) -> None:
+        if rollouts <= self.size:
             raise ConfigError(
-                f"set_shared: of {attempts} attempts at a task there is one set of {self.size} and nothing to hold it "
-                "against; give rollout.plan.attempts more, or a smaller size"
+                f"set_shared: of {rollouts} rollouts at a task there is one set of {self.size} and nothing to hold it "
+                "against; give rollout.plan.rollouts more, or a smaller size"
             )
 
     def __call__(self, table: StepTable) -> Credit:
-        value_A = table.attempts.mean(table.ask_once(self.of))
+        value_A = table.rollouts.mean(table.ask_once(self.of))
         needed = "but set_shared needs numbers in [0, 1]; rescale them, or hand in `outcome`"
-        check_range(table, value_A[table.attempt], "the attempt brought", needed, low=0.0, high=1.0)
+        check_range(table, value_A[table.rollout], "the rollout brought", needed, low=0.0, high=1.0)
         kind_A = find_kinds(table, self.key)
-        tasks = Segments.of(table.task[table.attempts.first])
+        tasks = Segments.of(table.task[table.rollouts.first])
         shared_A = np.zeros(len(value_A))
         for number in range(len(tasks)):
             own = np.flatnonzero(tasks.label == number)
             if len(own) > self.size:
                 shared_A[own] = self._expect(value_A[own].tolist(), [kind_A[place] for place in own])
         credit_A = centre_values(shared_A, tasks)
-        values, compared = credit_A[table.attempt], (tasks.size > 1)[table.task]
+        values, compared = credit_A[table.rollout], (tasks.size > 1)[table.task]
         return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
     def _measure_variety(self, num_kinds: float) -> float:
@@ -134,18 +134,18 @@ class SetShared(Part, slot="estimator"):
         return trace.compared
 
     def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
-        value_A, kind_A = table.attempts.mean(table.ask_once(self.of)).tolist(), find_kinds(table, self.key)
-        places = table.attempts.first.tolist()
+        value_A, kind_A = table.rollouts.mean(table.ask_once(self.of)).tolist(), find_kinds(table, self.key)
+        places = table.rollouts.first.tolist()
         own = [number for number, place in enumerate(places) if table.task[place] == table.task[step]]
         sets = list(combinations(own, self.size)) if len(own) > self.size else []
         worth, clones = [], 0 if self.variety == "share" else 1
         for chosen in sets:
             varied = (len({kind_A[number] for number in chosen}) - clones) / (self.size - clones)
             worth.append(math.fsum(value_A[number] for number in chosen) / self.size * varied)
-        having = [score for score, chosen in zip(worth, sets, strict=True) if table.attempt[step] in chosen]
+        having = [score for score, chosen in zip(worth, sets, strict=True) if table.rollout[step] in chosen]
         value = math.fsum(having) / len(having) - math.fsum(worth) / len(worth) if sets else 0.0
         formula = f"mean worth of {len(having)} sets less that of all {len(worth)} = {value:.6g}"
-        return Derivation(value=value, formula=formula, members=list_attempts(table, value_A, step))
+        return Derivation(value=value, formula=formula, members=list_rollouts(table, value_A, step))
 
 
 def find_kinds(table: StepTable, key: str) -> list[tuple[int, ...]]:
@@ -153,5 +153,5 @@ def find_kinds(table: StepTable, key: str) -> list[tuple[int, ...]]:
     if not len(table):
         return []
     entries = table.codes(key).tolist()
-    bounds = [*table.attempts.first.tolist(), len(entries)]
+    bounds = [*table.rollouts.first.tolist(), len(entries)]
     return [tuple(entries[start:end]) for start, end in pairwise(bounds)]

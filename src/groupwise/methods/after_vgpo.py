@@ -11,17 +11,17 @@ from groupwise.data.credit import Credit, WeightedSum
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.parts.slots import EstimatorPart, GrouperPart, SignalPart
 
 
-@recipe
+@method
 def after_vgpo(*, k: Finite = 0.1) -> Algorithm:
     """After VGPO (ours; reviews of its ADAE tell the properties, not the equation): GRPO plus a fraction of the return.
 
-    A_i = (R_i - mean(R)) / std(R) + k * R_i;   where all attempts earned the same, exactly k * R
+    A_i = (R_i - mean(R)) / std(R) + k * R_i;   where all rollouts earned the same, exactly k * R
 
     Choices: k is ours. Returns must not be negative. In the source, k counts only in the first sampling steps, which a
     language model does not have; its values of single steps are not here. The only rollout of a task gets k * R. Clip

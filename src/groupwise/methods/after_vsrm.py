@@ -16,14 +16,14 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, NotNegative, Part, Share
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures import Tools, cut_after_separators, play_on, sort_by_step, take_answer, take_sampled
+from groupwise.rollout.scorers import Tools, cut_after_separators, play_on, sort_by_step, take_answer, take_sampled
 
 
-@recipe
+@method
 def after_vsrm(
     *, weight: Finite = 1.0, stub: str = "answer", min_tokens: Count = 50, answers: Count = 8, idle_cost: Finite = 0.0
 ) -> Algorithm:
@@ -38,7 +38,7 @@ def after_vsrm(
     return Algorithm(
         advantage=dr_grpo().advantage,
         token_credit=LineGains(weight=weight, idle_cost=idle_cost),
-        measures=(ForcedAnswers(stub=stub, min_tokens=min_tokens, answers=answers),),
+        scorers=(ForcedAnswers(stub=stub, min_tokens=min_tokens, answers=answers),),
         loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
     )
 
@@ -74,7 +74,7 @@ class LineGains(Part, slot="token_credit"):
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         lines = read_segments(table, tokens, ends=ENDS, numbers=ACCURACY, more=1)
         payments = join_numbers([self.pay_lines(levels) for levels in lines.numbers])
-        return train_all(credit.values[tokens.step] + self.weight * payments[lines.of_token], self)
+        return train_all(credit.values[tokens.row] + self.weight * payments[lines.of_token], self)
 
     def pay_lines(self, accuracy: Sequence[float]) -> list[float]:
         """The reward of each line, given the accuracy before the first and after each.
@@ -90,7 +90,7 @@ class LineGains(Part, slot="token_credit"):
         return payments
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        step = int(tokens.step[token])
+        step = int(tokens.row[token])
         levels, ends = table.column(ACCURACY)[step], table.column(ENDS)[step]
         line = sum(1 for end in ends if end <= int(tokens.position[token]))
         paid, distance = -self.idle_cost, 0
@@ -118,10 +118,10 @@ class LineGains(Part, slot="token_credit"):
 Separators = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 
 
-class ForcedAnswers(Part, slot="measure"):
+class ForcedAnswers(Part, slot="scorer"):
     """Split responses into lines, and let the policy answer before the first line and after each line but the last.
 
-        accuracy_k = mean score of `answers` attempts that begin with k lines and `stub`;   at the end the answer's own
+        accuracy_k = mean score of `answers` rollouts that begin with k lines and `stub`;   at the end the answer's own
 
     It writes the step info `line_token_ends` (sampled tokens up to the end of each line) and `line_accuracy` (one more
     than lines: before the first, after each). The token credit `line_gains` reads them.
@@ -149,29 +149,29 @@ class ForcedAnswers(Part, slot="measure"):
     """Tokens of a probe beyond the run's longest response."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        stub, attempts = tools.encode(self.stub), [trajectory for group in groups for trajectory in group]
-        ends = [self._cut(trajectory, tools) for trajectory in attempts]
+        stub, rollouts = tools.encode(self.stub), [trajectory for group in groups for trajectory in group]
+        ends = [self._cut(trajectory, tools) for trajectory in rollouts]
         starts = {group[0].task.id: group[0] for group in groups if group}
         prefixes: list[tuple[Trajectory, tuple[int, ...]]] = [(first, stub) for first in starts.values()]
-        for trajectory, ends_of_answer in zip(attempts, ends, strict=True):
+        for trajectory, ends_of_answer in zip(rollouts, ends, strict=True):
             step = trajectory.steps[0]
             prefixes += [(trajectory, step.response_ids[: step.forced + end] + stub) for end in ends_of_answer[:-1]]
         extra = len(stub) + self.answer_tokens
         played = iter(play_on(prefixes, tools, draw=draw, times=self.answers, extra_tokens=extra))
         first = {task: _mean_score(next(played)) for task in starts}
-        facts = []
-        for trajectory, ends_of_answer in zip(attempts, ends, strict=True):
+        info = []
+        for trajectory, ends_of_answer in zip(rollouts, ends, strict=True):
             known = [(end, _mean_score(next(played))) for end in ends_of_answer[:-1]]
             inner = [(end, level) for end, level in known if level is not None]
             level = first[trajectory.task.id]
             own = score_of(trajectory)
-            facts.append(
+            info.append(
                 {
                     "line_token_ends": [*(end for end, _ in inner), ends_of_answer[-1]],
                     "line_accuracy": [own if level is None else level, *(level for _, level in inner), own],
                 }
             )
-        return sort_by_step(groups, facts)
+        return sort_by_step(groups, info)
 
     def _cut(self, trajectory: Trajectory, tools: Tools) -> list[int]:
         return cut_after_separators(
@@ -182,5 +182,5 @@ class ForcedAnswers(Part, slot="measure"):
         )
 
 
-def _mean_score(attempts: Sequence[Trajectory]) -> float | None:
-    return math.fsum(score_of(attempt) for attempt in attempts) / len(attempts) if attempts else None
+def _mean_score(rollouts: Sequence[Trajectory]) -> float | None:
+    return math.fsum(score_of(rollout) for rollout in rollouts) / len(rollouts) if rollouts else None

@@ -15,29 +15,29 @@ from groupwise.data.records import Trajectory
 from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures import Tools
+from groupwise.rollout.scorers import Tools
 from groupwise.system.errors import RecordError
 
 
-@recipe
+@method
 def after_webstar(*, above: Finite = 5.0) -> Algorithm:
     """After WebSTAR (ours; its filter of steps is published for fine-tuning): GRPO on steps with which the judge
     agrees.
 
-    A praised attempt trains on its steps of score > above, a blamed one on those of score <= above;   scores 0 to 10
+    A praised rollout trains on its steps of score > above, a blamed one on those of score <= above;   scores 0 to 10
 
     Choices: those of the filter `scored_steps`. The source asks a language model for scores. Here the environment's
     expert judges by rule (the scorer `expert_score`), so results say nothing about the published method. To use your
-    own judge, use `judge_score` with `fact = "step_score"`. Advantages and loss are GRPO's. Dropped steps stay in the
-    prompts of later steps and in their groups.
+    own judge, use `judge_score` with `info_key = "step_score"`. Advantages and loss are GRPO's. Dropped steps stay in
+    the prompts of later steps and in their groups.
     """
     base = grpo()
     return Algorithm(
-        advantage=base.advantage, filters=(ScoredSteps(above=above),), measures=(ExpertScore(),), loss=base.loss
+        advantage=base.advantage, filters=(ScoredSteps(above=above),), scorers=(ExpertScore(),), loss=base.loss
     )
 
 
@@ -56,7 +56,7 @@ class ScoredSteps(Part, slot="filter"):
 
     reads_credit: ClassVar[bool] = True
     column: str = "step_score"
-    """The column with the scores; the scorers `expert_score` and `judge_score` (`fact = "step_score"`) write it."""
+    """The column with the scores; the scorers `expert_score` and `judge_score` (`info_key = "step_score"`) write it."""
     above: Finite = 5.0
     """A step is good if its score is above this."""
     by: Literal["credit", "imitation"] = "credit"
@@ -84,7 +84,7 @@ class ScoredSteps(Part, slot="filter"):
         if not all(math.isfinite(v) and chance >= 0 for v, chance in pairs) or not math.isclose(total, 1, abs_tol=1e-6):
             raise RecordError(
                 f"{table.describe_step(step)}: {self.column} is {quote_value(score)}, but a finite score, or scores "
-                "with chances that add up to 1, is needed; add a measure that scores every step"
+                "with chances that add up to 1, is needed; add a scorer that scores every step"
             )
         return math.fsum(value * chance for value, chance in pairs)
 
@@ -92,7 +92,7 @@ class ScoredSteps(Part, slot="filter"):
 Score = Annotated[float, Field(ge=0, le=10)]
 
 
-class ExpertScore(Part, slot="measure"):
+class ExpertScore(Part, slot="scorer"):
     """Score every step from 0 to 10 by whether the environment's expert would have acted the same.
 
     It writes the step info `step_score`, which the filter `scored_steps` reads. The rollout is repeated in a fresh

@@ -14,15 +14,15 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import PolicyLoss, SequenceMean, SquaredDrift
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.prorag import ENDS, SCORES
 from groupwise.methods.rec import Reinforce
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
-from groupwise.rollout.measures import JudgedSegments
+from groupwise.rollout.scorers import JudgedSegments
 
 
-@recipe
+@method
 def bcpg_nsa(
     *, beta: Finite = 0.5, tau: Finite = 1e-3, right_above: Finite = 0.5, separators: tuple[str, ...] = ("\n\n",)
 ) -> Algorithm:
@@ -41,7 +41,7 @@ def bcpg_nsa(
         advantage=dr_grpo().advantage,
         filters=(ZeroSpread(),),
         token_credit=SparedSegments(beta=beta, right_above=right_above),
-        measures=(JudgedSegments(separators=separators),),
+        scorers=(JudgedSegments(separators=separators),),
         loss=PolicyLoss(
             surrogate=Reinforce(), aggregate=SequenceMean(), penalties=(SquaredDrift(weight=tau),), old="engine"
         ),
@@ -72,7 +72,7 @@ class SparedSegments(Part, slot="token_credit"):
         segments = read_segments(table, tokens, ends=ENDS, numbers=SCORES, more=0)
         is_spared = self._find_right(table, segments) & (credit.values < 0)[segments.step]
         weight = np.where(is_spared, self.beta, 1.0)[segments.of_token]
-        return train_all(weight * credit.values[tokens.step], self)
+        return train_all(weight * credit.values[tokens.row], self)
 
     def _find_right(self, table: StepTable, segments: AnswerSegments) -> BoolArray:
         """Whether each segment counts as right (G)."""
@@ -81,17 +81,17 @@ class SparedSegments(Part, slot="token_credit"):
         is_last = np.append(step[1:] != step[:-1], True)[: len(step)]
         if "cut" in table.extra:
             is_right &= ~(is_last & np.equal(table.column("cut")[step], True))
-        for attempt in np.unique(table.attempt[step]):
-            own = np.flatnonzero(table.attempt[step] == attempt)
+        for rollout in np.unique(table.rollout[step]):
+            own = np.flatnonzero(table.rollout[step] == rollout)
             if is_right[own].all():
                 is_right[own[-1]] = False
         return is_right
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        step = int(tokens.step[token])
+        step = int(tokens.row[token])
         place = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
         labels = []
-        for other in sorted(set(tokens.step[table.attempt[tokens.step] == table.attempt[step]].tolist())):
+        for other in sorted(set(tokens.row[table.rollout[tokens.row] == table.rollout[step]].tolist())):
             scores = table.column(SCORES)[other]
             is_cut = "cut" in table.extra and bool(table.column("cut")[other])
             labels += [

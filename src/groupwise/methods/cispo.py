@@ -8,18 +8,18 @@ from pydantic import PositiveFloat
 
 from groupwise.losses import PolicyLoss, Tensor, TokenColumns, TokenLoss, TokenMean, TokenRatio
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 
 
-@recipe
+@method
 def cispo(*, cap: Finite = 5.0) -> Algorithm:
     """CISPO (MiniMax-M1 2025, arXiv:2506.13585): GRPO with a cap on the importance weight instead of a clip.
 
     l = -sg(min(rho, cap)) * A * logp,   loss = sum_t l_t / tokens
 
-    Choices: the cap is absolute, 5 as in the ScaleRL recipe (TRL reads it so; verl's is relative to 1). No lower
+    Choices: the cap is absolute, 5 as in the ScaleRL method (TRL reads it so; verl's is relative to 1). No lower
     bound. No KL.
     """
     return Algorithm(

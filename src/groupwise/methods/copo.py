@@ -15,13 +15,13 @@ from groupwise.data.segments import FloatArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import EstimatorPart
 
 
-@recipe
+@method
 def copo(
     *,
     mode: Literal["soft_forced", "soft", "forced", "zero_only", "global_only", "off"] = "soft_forced",
@@ -56,7 +56,7 @@ def copo(
 class AnswerBlend(Part):
     """The weight w of the comparison within a task, against that between tasks: larger if answers agree less.
 
-    H = -sum over answers a of f_a log2 f_a,   f_a the share of the task's attempts that answer a
+    H = -sum over answers a of f_a log2 f_a,   f_a the share of the task's rollouts that answer a
     soft: w = sigma(gain * (H - midpoint));   soft_forced: 0 where the credit within the task is 0, else soft
     forced: 0 where that credit is 0, else 1;   zero_only: 0 where the return is 0, else 1;   global_only: 0
     """
@@ -86,10 +86,10 @@ class AnswerBlend(Part):
 
     def measure_entropy(self, table: StepTable) -> FloatArray:
         """Entropy of the answers of each task in bits (M); rollouts without an answer share one label."""
-        answers: list[str | None] = [None] * len(table.attempts)
-        for attempt, answer in zip(table.attempt.tolist(), table.column(self.answers), strict=True):
-            answers[attempt] = answers[attempt] if answer in (None, "") else str(answer)
-        task_A = table.task[table.attempts.first].tolist()
+        answers: list[str | None] = [None] * len(table.rollouts)
+        for rollout, answer in zip(table.rollout.tolist(), table.column(self.answers), strict=True):
+            answers[rollout] = answers[rollout] if answer in (None, "") else str(answer)
+        task_A = table.task[table.rollouts.first].tolist()
         counts: dict[int, dict[str | None, int]] = {}
         for task, answer in zip(task_A, answers, strict=True):
             of_task = counts.setdefault(task, {})
@@ -118,7 +118,7 @@ class LocalShare(Part, slot="estimator"):
 class GlobalShare(Part, slot="estimator"):
     """The rollouts of a task together, compared with other tasks, times the weight of this comparison.
 
-        R = mean(r) * (1 - lam * H),   lam = (1 - 1/G) / log2(G) for G attempts, 0 for one
+        R = mean(r) * (1 - lam * H),   lam = (1 - 1/G) / log2(G) for G rollouts, 0 for one
         A = (1 - w) * (R - mean(R)) / (std(R) + eps),   over the tasks of the update
 
     Source: COPO (2025, arXiv:2508.04138) and its release. **Choices.** A single task, or tasks with equal R, get
@@ -151,8 +151,8 @@ class GlobalShare(Part, slot="estimator"):
 
     def reward_tasks(self, table: StepTable) -> FloatArray:
         """R of each task (M)."""
-        tasks = Segments.of(table.task[table.attempts.first])
-        mean_M = tasks.mean(table.attempts.mean(table.episode_return))
+        tasks = Segments.of(table.task[table.rollouts.first])
+        mean_M = tasks.mean(table.rollouts.mean(table.episode_return))
         if not self.consistency:
             return mean_M
         size_M = tasks.size.astype(np.float64)

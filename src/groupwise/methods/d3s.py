@@ -15,7 +15,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Part, PositiveShare
 from groupwise.parts.stateful import ObservedUpdate
@@ -24,7 +24,7 @@ PROGRESS = "down_sampling_progress"
 """The column of the step table with the fraction of the updates that are over."""
 
 
-@recipe
+@method
 def d3s(
     *,
     first_samples: PositiveShare = 0.25,
@@ -83,9 +83,9 @@ class DualDownSampling(Part, slot="token_credit"):
     """Updates after which the fractions reach their last values."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
-        values, progress = credit.values[tokens.step], read_remembered(table, PROGRESS, 0.0)
+        values, progress = credit.values[tokens.row], read_remembered(table, PROGRESS, 0.0)
         _, chosen = self._choose_samples(table, credit, tokens)
-        of_chosen = np.flatnonzero(np.isin(tokens.step, chosen))
+        of_chosen = np.flatnonzero(np.isin(tokens.row, chosen))
         trains: BoolArray = np.zeros(len(tokens), dtype=np.bool_)
         key = np.abs(values[of_chosen]) * tokens.column("entropy", table)[of_chosen]
         num_tokens = _count(len(of_chosen), self.first_tokens, self.last_tokens, progress)
@@ -94,10 +94,10 @@ class DualDownSampling(Part, slot="token_credit"):
 
     def describe_mask(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> str:
         candidates, chosen = self._choose_samples(table, credit, tokens)
-        step = tokens.step[token]
+        step = tokens.row[token]
         if step not in chosen:
             return f"its response is none of the {len(chosen)} of {len(candidates)} whose credit varies most"
-        num = int(np.isin(tokens.step, chosen).sum())
+        num = int(np.isin(tokens.row, chosen).sum())
         kept = _count(num, self.first_tokens, self.last_tokens, read_remembered(table, PROGRESS, 0.0))
         size = abs(float(credit.values[step])) * float(tokens.entropy[token])
         return f"its |credit| x entropy is {size:.6g}, not among the {kept} largest of {num} tokens"
@@ -106,7 +106,7 @@ class DualDownSampling(Part, slot="token_credit"):
         return DownSamplingProgress(self.updates)
 
     def _choose_samples(self, table: StepTable, credit: Credit, tokens: TokenTable) -> tuple[IntArray, IntArray]:
-        candidates = np.flatnonzero(table.trains & (np.bincount(tokens.step, minlength=len(table)) > 0))
+        candidates = np.flatnonzero(table.trains & (np.bincount(tokens.row, minlength=len(table)) > 0))
         num = _count(len(candidates), self.first_samples, self.last_samples, read_remembered(table, PROGRESS, 0.0))
         return candidates, candidates[choose_max_variance(credit.values[candidates], num)]
 

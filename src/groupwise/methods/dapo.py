@@ -5,12 +5,12 @@ from __future__ import annotations
 from groupwise.credit import ZeroSpread
 from groupwise.losses import Clip, PolicyLoss, TokenMean, TokenRatio
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite
 
 
-@recipe
+@method
 def dapo(*, low: Finite = 0.2, high: Finite = 0.28) -> Algorithm:
     """DAPO (Yu et al. 2025, arXiv:2503.14476): GRPO with a higher upper clip, equal tokens, and no zero-variance
     groups.

@@ -16,15 +16,15 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.parts.slots import Draw
 from groupwise.parts.stateful import ObservedUpdate
-from groupwise.rollout.measures import Tools, sort_by_step, take_sampled
+from groupwise.rollout.scorers import Tools, sort_by_step, take_sampled
 
 
-@recipe
+@method
 def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algorithm:
     """DCPO (2025, release 597358816/DCPO): GRPO with a second ratio on right answers that holds the entropy at a
     target.
@@ -37,7 +37,7 @@ def dcpo(*, target: Finite = 0.5, hot: Finite = 1.2, cold: Finite = 0.8) -> Algo
     return Algorithm(
         advantage=grpo().advantage,
         token_credit=TemperedCredit(target=target),
-        measures=(TemperedScore(hot=hot, cold=cold),),
+        scorers=(TemperedScore(hot=hot, cold=cold),),
         loss=PolicyLoss(surrogate=Clip(dual=3.0), aggregate=TokenMean()),
     )
 
@@ -70,11 +70,11 @@ class TemperedCredit(Part, slot="token_credit"):
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         is_right = table.episode_return > self.right_above
         level = read_remembered(table, LAST_ENTROPY, 0.0)
-        weight = self.find_weight(level, float(is_right[table.attempts.first].mean()) if len(table) else 0.0)
+        weight = self.find_weight(level, float(is_right[table.rollouts.first].mean()) if len(table) else 0.0)
         name = "logp_hot" if level <= self.target else "logp_cold"
         tempered = read_token_numbers(table, tokens, name, measure="tempered_score")
         ratio = np.exp(tempered - tokens.column("logp", table))
-        return train_all((1.0 - weight) * credit.values[tokens.step] + weight * is_right[tokens.step] * ratio, self)
+        return train_all((1.0 - weight) * credit.values[tokens.row] + weight * is_right[tokens.row] * ratio, self)
 
     def find_weight(self, level: float, share_right: float) -> float:
         """Weight of the second ratio, given the last entropy and the fraction of right answers.
@@ -89,8 +89,8 @@ class TemperedCredit(Part, slot="token_credit"):
         return LastEntropy(LAST_ENTROPY, 0.0)
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        step = int(tokens.step[token])
-        returns = {int(a): float(r) for a, r in zip(table.attempt, table.episode_return, strict=True)}
+        step = int(tokens.row[token])
+        returns = {int(a): float(r) for a, r in zip(table.rollout, table.episode_return, strict=True)}
         share = sum(value > self.right_above for value in returns.values()) / len(returns)
         level = float(table.column(LAST_ENTROPY)[step]) if LAST_ENTROPY in table.extra else 0.0
         pull = min(abs(self.target - level), self.max_gap) / share if share else 0.0
@@ -102,7 +102,7 @@ class TemperedCredit(Part, slot="token_credit"):
         own = float(credit.values[step])
         value = (1 - weight) * own + weight * ratio
         lines = (
-            f"right answers: {share:.6g} of the {len(returns)} attempts",
+            f"right answers: {share:.6g} of the {len(returns)} rollouts",
             f"entropy {level:.6g}, and {self.target:.6g} is wanted: pull {pull:.6g}, so weight {weight:.6g}",
             f"{name} {tempered:.6g}, log-prob {sampled:.6g}: ratio {math.exp(tempered - sampled):.6g}"
             if is_right
@@ -122,7 +122,7 @@ class LastEntropy(NumberState):
             self._value = -math.fsum(logps) / len(logps)
 
 
-class TemperedScore(Part, slot="measure"):
+class TemperedScore(Part, slot="scorer"):
     """Write the log-prob of each sampled token at two other temperatures: the step info `logp_hot` and `logp_cold`.
 
     Source: the second importance ratio of DCPO. **Choices.** The entropy of the previous update decides which of the
@@ -144,9 +144,9 @@ class TemperedScore(Part, slot="measure"):
         hot, cold = (
             iter(tools.score(pairs, temperature=factor * tools.temperature)) for factor in (self.hot, self.cold)
         )
-        facts = []
+        info = []
         for step in steps:
             is_scored = bool(take_sampled(step))
             of_step = [list(next(scores)) if is_scored else [] for scores in (hot, cold)]
-            facts.append(dict(zip(("logp_hot", "logp_cold"), of_step, strict=True)))
-        return sort_by_step(groups, facts)
+            info.append(dict(zip(("logp_hot", "logp_cold"), of_step, strict=True)))
+        return sort_by_step(groups, info)

@@ -12,13 +12,13 @@ from groupwise.data.credit import Credit
 from groupwise.data.segments import FloatArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import EstimatorPart
 
 
-@recipe
+@method
 def dgpo(*, temperature: Finite = 2.0, reference: bool = False) -> Algorithm:
     """DGPO (MathForge, 2026, arXiv:2601.20614): mixed groups have equal total weight, harder tasks weigh more.
 
@@ -72,5 +72,5 @@ class QuestionWeighted(Part, slot="estimator"):
 
 def average_by_task(table: StepTable, per_step: FloatArray) -> FloatArray:
     """Mean over a task's rollouts of a number that their steps share (M)."""
-    first = table.attempts.first
+    first = table.rollouts.first
     return Segments.of(table.task[first]).mean(np.asarray(per_step, dtype=np.float64)[first])

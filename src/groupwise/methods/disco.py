@@ -10,12 +10,12 @@ from pydantic import NonNegativeFloat
 from groupwise.data.samples import Totals
 from groupwise.losses import OLD_LOGP, LossResult, Tally, Tensor, TokenColumns, TrajectorySums, Unit, k3, share_of_step
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive
 
 
-@recipe
+@method
 def disco(
     *,
     score: Literal["log_likelihood", "ratio"] = "log_likelihood",

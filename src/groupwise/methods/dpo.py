@@ -14,13 +14,13 @@ from groupwise.losses import (
     softplus,
 )
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Positive
 
 
-@recipe
+@method
 def dpo(*, beta: Finite = 0.1, pairs: Pairs = "best_against_worst") -> Algorithm:
     """DPO (Rafailov et al. 2023, arXiv:2305.18290): the better of two rollouts becomes more likely than the worse one.
 

@@ -13,14 +13,14 @@ from groupwise.data.records import Task
 from groupwise.data.segments import FloatArray
 from groupwise.losses import ENTROPY, Clip, Kl, PolicyLoss, SequenceMean, Tensor, TokenColumns, Unit
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.system.errors import ConfigError
 
 
-@recipe
+@method
 def epo(
     *,
     weight: Finite = 0.001,

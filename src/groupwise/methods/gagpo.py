@@ -14,13 +14,13 @@ from groupwise.credit import (
     TemporalDifferences,
 )
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean, SequenceRatio
-from groupwise.methods.method import AfterLimit, ScaledBy, recipe
+from groupwise.methods.method import AfterLimit, ScaledBy, method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Share
 from groupwise.parts.slots import EstimatorPart
 
 
-@recipe
+@method
 def gagpo(
     *,
     gamma: Share = 0.95,

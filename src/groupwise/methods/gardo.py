@@ -16,16 +16,16 @@ from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean, Tensor, TokenColumns
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part, PositiveShare, Share
 from groupwise.parts.slots import EstimatorPart, SignalPart
 from groupwise.parts.stateful import ObservedUpdate
-from groupwise.rollout.measures import ResponseEmbedding
+from groupwise.rollout.scorers import ResponseEmbedding
 from groupwise.system.errors import ConfigError, RecordError
 
 
-@recipe
+@method
 def gardo(
     *,
     auxiliary: tuple[str, ...] = (),
@@ -52,7 +52,7 @@ def gardo(
     gate = DoubtGate(auxiliary=signals, first=share, lowest=min(share, 0.02), highest=max(share, 0.2))
     return Algorithm(
         advantage=DistinctCredit(of=credit) if diversity else credit,
-        measures=(ResponseEmbedding(),) if diversity else None,
+        scorers=(ResponseEmbedding(),) if diversity else None,
         channels={"kl_gate": gate} if weight else None,
         loss=PolicyLoss(
             surrogate=Clip(), aggregate=SequenceMean(), penalties=(GatedKl(weight=weight, max_kl=max_kl, every=every),)
@@ -63,7 +63,7 @@ def gardo(
 class DoubtGate(Part, slot="estimator"):
     """Open for the rollouts whose reward ranks highest relative to their auxiliary rewards; else 0.
 
-        W(x)_i = share of the other attempts of the update whose x is lower;   U_i = W(of)_i - mean_k W(auxiliary_k)_i
+        W(x)_i = share of the other rollouts of the update whose x is lower;   U_i = W(of)_i - mean_k W(auxiliary_k)_i
         open_i = U_i >= 0 and U_i >= the (1 - q) quantile of the U >= 0;   gate = open_i * steps / open steps
         q <- q (1 +- change) where the mean of the U >= 0 is above, below all of the last `window` updates', in limits
 
@@ -109,15 +109,15 @@ class DoubtGate(Part, slot="estimator"):
         bound = (
             np.quantile(doubtful, 1 - read_remembered(table, self.column, self.first)) if len(doubtful) else math.inf
         )
-        is_open = table.attempts.spread((doubt_A >= bound - 1e-9) | (not self.auxiliary)) > 0
+        is_open = table.rollouts.spread((doubt_A >= bound - 1e-9) | (not self.auxiliary)) > 0
         num_open = int((is_open & table.trains).sum())
         values = np.where(is_open, int(table.trains.sum()) / num_open if num_open else 0.0, 0.0)
         compared = np.full(len(table), len(doubt_A) > 1)
         return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
     def measure_doubt(self, table: StepTable) -> FloatArray:
-        """U of each attempt (A)."""
-        own, *others = (win_rates(table.attempts.mean(table.ask_once(signal))) for signal in (self.of, *self.auxiliary))
+        """U of each rollout (A)."""
+        own, *others = (win_rates(table.rollouts.mean(table.ask_once(signal))) for signal in (self.of, *self.auxiliary))
         # Rounded, since it is compared with 0: 2/3 less the mean of 1/3 and 1 may miss it by a digit.
         return np.round(own - np.mean(others, axis=0), 12) if others else own
 
@@ -125,24 +125,24 @@ class DoubtGate(Part, slot="estimator"):
         return GateShare(self)
 
     def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
-        attempts = table.attempt.tolist()
-        own, *others = (_rate_wins(part_of(table).tolist(), attempts) for part_of in (self.of, *self.auxiliary))
+        rollouts = table.rollout.tolist()
+        own, *others = (_rate_wins(part_of(table).tolist(), rollouts) for part_of in (self.of, *self.auxiliary))
         doubts = {
-            attempt: round(rate - math.fsum(other[attempt] for other in others) / max(len(others), 1), 12)
-            for attempt, rate in own.items()
+            rollout: round(rate - math.fsum(other[rollout] for other in others) / max(len(others), 1), 12)
+            for rollout, rate in own.items()
         }
         share = read_remembered(table, self.column, self.first)
         doubtful = [doubt for doubt in doubts.values() if doubt >= 0]
         bound = float(np.quantile(doubtful, 1 - share)) if doubtful else math.inf
-        opened = {attempt for attempt, doubt in doubts.items() if doubt >= bound - 1e-9 or not others}
-        kept = [attempt for attempt, trains in zip(attempts, table.trains.tolist(), strict=True) if trains]
-        num_open = sum(attempt in opened for attempt in kept)
-        value = len(kept) / num_open if num_open and attempts[step] in opened else 0.0
+        opened = {rollout for rollout, doubt in doubts.items() if doubt >= bound - 1e-9 or not others}
+        kept = [rollout for rollout, trains in zip(rollouts, table.trains.tolist(), strict=True) if trains]
+        num_open = sum(rollout in opened for rollout in kept)
+        value = len(kept) / num_open if num_open and rollouts[step] in opened else 0.0
         words = f"open for all: {len(kept)} / {num_open}"
         if others:
-            how = f"open: {len(kept)} / {num_open}" if attempts[step] in opened else "shut"
-            words = f"doubt {doubts[attempts[step]]:.6g} against {bound:.6g}, {how}"
-        members = tuple((attempts.index(attempt), doubt) for attempt, doubt in doubts.items())
+            how = f"open: {len(kept)} / {num_open}" if rollouts[step] in opened else "shut"
+            words = f"doubt {doubts[rollouts[step]]:.6g} against {bound:.6g}, {how}"
+        members = tuple((rollouts.index(rollout), doubt) for rollout, doubt in doubts.items())
         return Derivation(value=value, formula=f"{words} = {value:.6g}", members=members)
 
 
@@ -186,15 +186,15 @@ class GateShare(NumberState):
         self._recent = [float(mean) for mean in state["recent"]]
 
 
-def _rate_wins(values: Sequence[float], attempts: Sequence[int]) -> dict[int, float]:
+def _rate_wins(values: Sequence[float], rollouts: Sequence[int]) -> dict[int, float]:
     """The fraction of the other rollouts that each one exceeds."""
-    of_attempt: dict[int, list[float]] = {}
-    for value, attempt in zip(values, attempts, strict=True):
-        of_attempt.setdefault(attempt, []).append(value)
-    means = {attempt: own[0] + math.fsum(x - own[0] for x in own) / len(own) for attempt, own in of_attempt.items()}
+    of_rollout: dict[int, list[float]] = {}
+    for value, rollout in zip(values, rollouts, strict=True):
+        of_rollout.setdefault(rollout, []).append(value)
+    means = {rollout: own[0] + math.fsum(x - own[0] for x in own) / len(own) for rollout, own in of_rollout.items()}
     return {
-        attempt: sum(other < mean - 1e-9 * max(abs(mean), 1.0) for other in means.values()) / max(len(means) - 1, 1)
-        for attempt, mean in means.items()
+        rollout: sum(other < mean - 1e-9 * max(abs(mean), 1.0) for other in means.values()) / max(len(means) - 1, 1)
+        for rollout, mean in means.items()
     }
 
 
@@ -205,7 +205,7 @@ SAME = 1e-12
 class DistinctCredit(Part, slot="estimator"):
     """Multiply advantages that are not negative by the distance to the most similar rollout.
 
-        near_i = min over the other attempts j at its task of (1 - cos(e_i, e_j));   d_i = near_i / mean(near)
+        near_i = min over the other rollouts j at its task of (1 - cos(e_i, e_j));   d_i = near_i / mean(near)
         A_i    = d_i * A_i where A_i >= 0, else A_i
 
     Source: GARDO (2025, arXiv:2512.24138) and its release, for images. **Choices.** The point of a rollout is the mean
@@ -215,23 +215,23 @@ class DistinctCredit(Part, slot="estimator"):
 
     of: EstimatorPart
     """The advantages that are weighted."""
-    fact: Annotated[str, Field(min_length=1)] = "embedding"
+    info_key: Annotated[str, Field(min_length=1)] = "embedding"
     """The column with the point of each response, as a list of numbers."""
 
     @property
     def reads(self) -> frozenset[str]:
-        return frozenset({self.fact})
+        return frozenset({self.info_key})
 
     def __call__(self, table: StepTable) -> Credit:
-        trace, weight = self.of(table).trace, self.weigh_attempts(table)[table.attempt]
+        trace, weight = self.of(table).trace, self.weigh_rollouts(table)[table.rollout]
         weight = np.where(trace.values >= 0, weight, 1.0)
         return weigh_credit(table, trace, weight, self)
 
-    def weigh_attempts(self, table: StepTable) -> FloatArray:
-        """d of each attempt (A)."""
+    def weigh_rollouts(self, table: StepTable) -> FloatArray:
+        """d of each rollout (A)."""
         point_A, is_known_A = self._read_points(table)
-        weight_A = np.ones(len(table.attempts))
-        task_A = table.task[table.attempts.first]
+        weight_A = np.ones(len(table.rollouts))
+        task_A = table.task[table.rollouts.first]
         for task in np.unique(task_A):
             members = np.flatnonzero((task_A == task) & is_known_A)
             if len(members) > 1:
@@ -246,22 +246,22 @@ class DistinctCredit(Part, slot="estimator"):
 
     def _read_points(self, table: StepTable) -> tuple[FloatArray, BoolArray]:
         """The point of each rollout (A, W), at length 1, and whether it is known (A)."""
-        column = table.column(self.fact)
+        column = table.column(self.info_key)
         width = max((len(numbers) for numbers in column if isinstance(numbers, list | tuple)), default=0)
         point_S = np.zeros((len(table), width))
         for step, numbers in enumerate(column):
             if not isinstance(numbers, list | tuple) or len(numbers) not in (0, width):
                 raise RecordError(
-                    f"{table.describe_step(step)}: {self.fact} is no list of {width} numbers; measure it with "
+                    f"{table.describe_step(step)}: {self.info_key} is no list of {width} numbers; measure it with "
                     "response_embedding"
                 )
             if len(numbers):
                 point_S[step] = numbers
         if not np.isfinite(point_S).all():
-            raise RecordError(f"{self.fact} holds a number that is not finite; measure it with response_embedding")
+            raise RecordError(f"{self.info_key} holds a number that is not finite; measure it with response_embedding")
         unit_S = _shorten(point_S)
-        sum_A = np.zeros((len(table.attempts), width))
-        np.add.at(sum_A, table.attempt, unit_S)
+        sum_A = np.zeros((len(table.rollouts), width))
+        np.add.at(sum_A, table.rollout, unit_S)
         return _shorten(sum_A), np.asarray(np.any(sum_A != 0, axis=1))
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from groupwise.credit import ByState, Deviation, NoScale, Peers, Relative, Sum, Term
 from groupwise.losses import Clip, EntropyBonus, Kl, PolicyLoss, TokenMean
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.terms import ScaleName, make_episode_term, make_step_return
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Share
 
 
-@recipe
+@method
 def gigpo(
     *,
     step_weight: Finite = 1.0,

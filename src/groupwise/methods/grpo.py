@@ -6,14 +6,14 @@ from typing import Literal
 
 from groupwise.credit import ByTask, Deviation, EpisodeReturn, Relative
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
-from groupwise.methods.method import Alone, Average, recipe
+from groupwise.methods.method import Alone, Average, method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite
 
 
-@recipe
+@method
 def grpo(
-    *, ddof: Literal[0, 1] = 1, eps: Finite = 1e-6, average: Average = "attempt", alone: Alone = "zero"
+    *, ddof: Literal[0, 1] = 1, eps: Finite = 1e-6, average: Average = "rollout", alone: Alone = "zero"
 ) -> Algorithm:
     """GRPO (Shao et al. 2024, arXiv:2402.03300): a rollout is compared with the other rollouts of its task.
 

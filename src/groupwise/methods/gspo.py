@@ -6,12 +6,12 @@ from typing import Literal
 
 from groupwise.losses import Clip, PolicyLoss, SequenceMean, SequenceRatio
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite
 
 
-@recipe
+@method
 def gspo(*, low: Finite = 3e-4, high: Finite = 4e-4, unit: Literal["step", "trajectory"] = "step") -> Algorithm:
     """GSPO (Zheng et al. 2025, arXiv:2507.18071): GRPO with one ratio for a whole answer, clipped as a whole.
 

@@ -15,7 +15,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Plain, PolicyLoss, SequenceMean
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive
 from groupwise.parts.stateful import ObservedUpdate
@@ -25,7 +25,7 @@ INITIAL_ENTROPY, UNKNOWN = "initial_entropy", -1.0
 """A column of the step table, and its value before the first update is finished."""
 
 
-@recipe
+@method
 def gtpo(*, boost: Finite = 2.0, entropy_weight: Finite = 0.1, max_entropy: Finite = LN_2) -> Algorithm:
     """GTPO (2025, arXiv:2508.03772): tokens that good and bad answers share are reinforced in good and spared in bad
     ones.
@@ -77,34 +77,32 @@ class ConflictTokens(Part, slot="token_credit"):
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         mean_entropy, initial = self._measure_entropy(table, tokens)
         forward, backward = (find_conflicts(table, credit, tokens, end=end) for end in ("first", "last"))
-        good = (credit.values > 0)[tokens.step]
+        good = (credit.values > 0)[tokens.row]
         factor = np.where(forward, np.where(good, self.boost, 0.0), 1.0)
         factor = factor * np.where(backward, np.where(good, self.boost, 0.0), 1.0)
         if self.divides_by_conflicts:
-            conflicts = np.bincount(tokens.step, weights=forward | backward, minlength=len(table))
-            factor = factor / np.maximum(conflicts, 1.0)[tokens.step]
+            conflicts = np.bincount(tokens.row, weights=forward | backward, minlength=len(table))
+            factor = factor / np.maximum(conflicts, 1.0)[tokens.row]
         value = np.where(
             (mean_entropy > self.max_entropy) & (initial < self.max_entropy),
             0.0,
             credit.values - self.entropy_weight * mean_entropy,
         )
-        return train_all(factor * value[tokens.step], self)
+        return train_all(factor * value[tokens.row], self)
 
     def _measure_entropy(self, table: StepTable, tokens: TokenTable) -> tuple[FloatArray, float]:
         """The mean entropy of each answer (S), and that of the initial policy's answers."""
-        length = np.bincount(tokens.step, minlength=len(table))
-        entropy = np.bincount(tokens.step, weights=tokens.column("entropy", table), minlength=len(table))
+        length = np.bincount(tokens.row, minlength=len(table))
+        entropy = np.bincount(tokens.row, weights=tokens.column("entropy", table), minlength=len(table))
         mean_entropy = np.divide(entropy, length, out=np.zeros(len(table)), where=length > 0)
         initial = float(mean_entropy[length > 0].mean()) if length.any() else 0.0
         known = read_remembered(table, INITIAL_ENTROPY, UNKNOWN)
         return mean_entropy, initial if known == UNKNOWN else known
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        step, (_, initial) = int(tokens.step[token]), self._measure_entropy(table, tokens)
-        group = [
-            s for s in range(len(table)) if (table.task[s], table.index[s]) == (table.task[step], table.index[step])
-        ]
-        answers = {s: [k for k, of in enumerate(tokens.step.tolist()) if of == s] for s in group}
+        step, (_, initial) = int(tokens.row[token]), self._measure_entropy(table, tokens)
+        group = [s for s in range(len(table)) if (table.task[s], table.step[s]) == (table.task[step], table.step[step])]
+        answers = {s: [k for k, of in enumerate(tokens.row.tolist()) if of == s] for s in group}
         own, position, earned = answers[step], int(tokens.position[token]), float(credit.values[step])
         mean_entropy = math.fsum(float(tokens.entropy[k]) for k in own) / len(own)
         by_ids = {s: [int(tokens.token[k]) for k in answer] for s, answer in answers.items()}
@@ -146,15 +144,15 @@ def find_conflicts(table: StepTable, credit: Credit, tokens: TokenTable, *, end:
     answer.
     """
     place = tokens.position if end == "first" else tokens.step_length - 1 - tokens.position
-    sign = np.sign(credit.values)[tokens.step]
-    keys = np.stack([table.task[tokens.step], table.index[tokens.step], place, tokens.token])
+    sign = np.sign(credit.values)[tokens.row]
+    keys = np.stack([table.task[tokens.row], table.step[tokens.row], place, tokens.token])
     _, key = np.unique(keys, axis=1, return_inverse=True)
     key = key.reshape(-1)
     in_good, in_bad = (np.bincount(key, weights=sign == which) > 0 for which in (1, -1))
     is_shared = (in_good & in_bad)[key] & (sign != 0)
     first_break = np.full(len(table), np.iinfo(np.int64).max)
-    np.minimum.at(first_break, tokens.step[~is_shared], place[~is_shared])
-    in_run: BoolArray = is_shared & (place < first_break[tokens.step])
+    np.minimum.at(first_break, tokens.row[~is_shared], place[~is_shared])
+    in_run: BoolArray = is_shared & (place < first_break[tokens.row])
     return in_run
 
 

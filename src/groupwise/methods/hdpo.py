@@ -12,13 +12,13 @@ from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.system.errors import RecordError
 
 
-@recipe
+@method
 def hdpo(
     *, tool_weight: Finite = 0.15, calls: str | None = "num_calls", solved_above: Finite = 0.5, eps: Finite = 1e-6
 ) -> Algorithm:
@@ -47,7 +47,7 @@ def hdpo(
 class ToolEconomy(Part, slot="signal"):
     """1 / (tool calls of the rollout + 1), the same for all its steps.
 
-        r = 1 / (T + 1),   T = tool calls of the attempt
+        r = 1 / (T + 1),   T = tool calls of the rollout
 
     Source: HDPO (2026, arXiv:2604.08545) and its release, which rewards only right answers; here the grouper
     `among_solved` selects them. Choices: entries of the column `calls` are numbers, or lists that are counted; a step
@@ -63,13 +63,13 @@ class ToolEconomy(Part, slot="signal"):
 
     def __call__(self, table: StepTable) -> FloatArray:
         if self.calls is None:
-            num_calls_A = table.attempts.size - 1.0
+            num_calls_A = table.rollouts.size - 1.0
         else:
             entries = table.column(self.calls).tolist()
-            num_calls_A = table.attempts.sum(
+            num_calls_A = table.rollouts.sum(
                 np.array([self._count(table, step, entry) for step, entry in enumerate(entries)], dtype=np.float64)
             )
-        return table.attempts.spread(1.0 / (num_calls_A + 1.0))
+        return table.rollouts.spread(1.0 / (num_calls_A + 1.0))
 
     def _count(self, table: StepTable, step: int, entry: Any) -> float:
         if isinstance(entry, list | tuple):

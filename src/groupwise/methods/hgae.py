@@ -25,13 +25,13 @@ from groupwise.data.credit import Credit, Derivation, spans_rollouts
 from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.methods.gagpo import make_step_rewards_to_go, make_temporal_algorithm
-from groupwise.methods.method import AfterLimit, ScaledBy, recipe
+from groupwise.methods.method import AfterLimit, ScaledBy, method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Share, name_of
 from groupwise.parts.slots import GrouperPart, SignalPart
 
 
-@recipe
+@method
 def hgae(
     *,
     depth: NonNegativeInt = 2,
@@ -63,7 +63,7 @@ def hgae(
     return make_temporal_algorithm(credit, scale_by)
 
 
-@recipe
+@method
 def shrunk_hgae(
     *,
     depth: NonNegativeInt = 2,

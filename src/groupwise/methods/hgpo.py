@@ -8,13 +8,13 @@ from pydantic import Field, NonNegativeInt
 
 from groupwise.credit import Blend, Deviation, NoScale, Peers, Term
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.terms import ScaleName, make_episode_term, make_history_terms, make_step_return
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Share
 
 
-@recipe
+@method
 def hgpo(
     *,
     depth: NonNegativeInt = 2,
@@ -33,7 +33,7 @@ def hgpo(
     A = sum_k w_k A_k / sum_k w_k,   w_k = (k+1)^alpha,   A_k over steps with equal (s_{t-k}, ..., s_t), k = 0..depth
 
     Choices: population standard deviation. In the paper `depth` is also the number of past steps in the prompts; here
-    `rollout.memory` sets that, and a run in which the two differ prints a notice. Levels on which the step is the only
+    `rollout.history` sets that, and a run in which the two differ prints a notice. Levels on which the step is the only
     member, or has no such history, are left out of both sums; a level on which it is exactly average counts.
     `episode=True` adds the episode advantage at weight 1 and then weighs level k by (k+2)^alpha. `reference=True` is
     the released code: weights (k+2)^alpha always, levels of exactly 0 left out, 1e-6 added to the denominator, episode

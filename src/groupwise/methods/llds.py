@@ -9,14 +9,14 @@ from pydantic import model_validator
 from groupwise.data.samples import Totals
 from groupwise.losses import OLD_LOGP, UNITS, LossResult, PolicyLoss, Tally, Tensor, TokenColumns, TrajectorySums, Unit
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, name_of
 from groupwise.parts.slots import LossPart
 from groupwise.system.errors import ConfigError
 
 
-@recipe
+@method
 def llds(*, weight: Finite = 0.1, gate: Literal["step", "trajectory"] = "step") -> Algorithm:
     """LLDS (2025, arXiv:2512.04220, from re-implementations): GRPO plus a pull on right responses that became less
     likely.
@@ -27,7 +27,7 @@ def llds(*, weight: Finite = 0.1, gate: Literal["step", "trajectory"] = "step") 
     decides per rollout. It is 0 at the first optimizer step of an update. See the loss `llds`.
     """
     base = grpo()
-    assert base.loss is not None, "the recipe has a loss"
+    assert base.loss is not None, "the method has a loss"
     return Algorithm(advantage=base.advantage, loss=Llds(of=base.loss, weight=weight, gate=gate))
 
 

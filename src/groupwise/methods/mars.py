@@ -19,13 +19,13 @@ from groupwise.credit import (
 from groupwise.data.segments import IntArray, pair_labels
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.terms import ScaleName
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part, Share
 
 
-@recipe
+@method
 def mars(*, gamma: Share = 1.0, scale: ScaleName = "none", whiten: bool = False) -> Algorithm:
     """MARS (github.com/thu-nics/MARS): each player's turns are compared with that player's own turns.
 

@@ -16,7 +16,7 @@ from groupwise.system.errors import ConfigError, nearest
 Options = ParamSpec("Options")
 
 
-Average = Literal["attempt", "step"]
+Average = Literal["rollout", "step"]
 
 Alone = Literal["zero", "raw", "error"]
 
@@ -28,7 +28,7 @@ AfterLimit = Literal["zero", "value"]
 """The value after a rollout that a limit cut off."""
 
 
-def recipe(function: Callable[Options, Algorithm]) -> Callable[Options, Algorithm]:
+def method(function: Callable[Options, Algorithm]) -> Callable[Options, Algorithm]:
     """Check a method's arguments before it builds anything; errors name the method and the argument."""
     checked = validate_call(function)
     known = inspect.signature(function).parameters
@@ -51,7 +51,7 @@ def recipe(function: Callable[Options, Algorithm]) -> Callable[Options, Algorith
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeSummary:
+class MethodSummary:
     """The documentation of a method, from its docstring."""
 
     name: str
@@ -66,9 +66,9 @@ class RecipeSummary:
     """The whole docstring: sentence, equation, citation, Choices."""
 
 
-def summarise(name: str, function: Callable[..., Algorithm]) -> RecipeSummary:
+def summarise(name: str, function: Callable[..., Algorithm]) -> MethodSummary:
     """Read a method's docstring, whose first line is `Title (citation): sentence`."""
     text = inspect.getdoc(function) or ""
     head, _, sentence = text.partition("\n\n")[0].replace("\n", " ").partition("): ")
     options = {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}
-    return RecipeSummary(name=name, sentence=sentence, citation=head.partition(" (")[2], options=options, text=text)
+    return MethodSummary(name=name, sentence=sentence, citation=head.partition(" (")[2], options=options, text=text)

@@ -8,13 +8,13 @@ from groupwise.credit import ByTask, Deviation, DropSolved, EpisodeReturn, Relat
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import SignalPart
 
 
-@recipe
+@method
 def ngrpo(*, best: Finite = 1.0, virtual: NonNegativeInt = 1, eps: Finite = 1e-6, reference: bool = False) -> Algorithm:
     """NGRPO (github.com/nangongrui-ngr/NGRPO): a made-up perfect rollout in each group, so that all-wrong groups teach.
 
@@ -53,6 +53,6 @@ class Bounded(Part, slot="signal"):
 
     def __call__(self, table: StepTable) -> FloatArray:
         signal = table.ask_once(self.of)
-        above = f"above `best`, {self.best:g}; set `best` to what a perfect attempt earns"
+        above = f"above `best`, {self.best:g}; set `best` to what a perfect rollout earns"
         check_range(table, signal, "the return is", above, high=self.best)
         return signal

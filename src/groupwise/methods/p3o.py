@@ -7,14 +7,14 @@ from typing import ClassVar, Literal
 from pydantic import PositiveFloat
 
 from groupwise.losses import OLD_LOGP, PAIRS, AllPairs, PairLoss, PairSums, PairTerms, Tensor, TokenColumns
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.rloo import rloo
 from groupwise.methods.terms import take_kl_off_answers
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite
 
 
-@recipe
+@method
 def p3o(
     *, clip: Literal["separate", "joint", "none"] = "none", width: Finite = 0.2, kl_in_reward: Finite = 0.0
 ) -> Algorithm:

@@ -12,22 +12,22 @@ from pydantic import model_validator
 from groupwise.credit import ByTask, ColumnSignal, NoBaseline, NoScale, Relative, Sum, Term
 from groupwise.data.records import FAULTS, Trajectory
 from groupwise.losses import Clip, PolicyLoss, TokenMean
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.rloo import rloo
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, Part
 from groupwise.parts.slots import Draw
 from groupwise.rollout.forks import Fork
-from groupwise.rollout.measures import LARGEST_SEED, Tools
+from groupwise.rollout.scorers import LARGEST_SEED, Tools
 from groupwise.system.errors import RecordError
 
 
-@recipe
+@method
 def pav(*, alpha: Finite = 0.5, best_of: Count = 4, continuations: Count = 8) -> Algorithm:
     """PAV (Setlur et al. 2024, arXiv:2410.08146): RLOO, plus the change that each step made in a prover's chance of
     success.
 
-    A_t = R - mean(other R) + alpha * (V_after - V_before),   V = success of the best of `best_of` attempts from there
+    A_t = R - mean(other R) + alpha * (V_after - V_before),   V = success of the best of `best_of` rollouts from there
 
     Choices: those of the part `prover_values`, which runs `continuations` rollouts from a copy of the environment
     before each step; the paper trains a verifier to predict their result. Each step has only its own progress: summed
@@ -49,7 +49,7 @@ def pav(*, alpha: Finite = 0.5, best_of: Count = 4, continuations: Count = 8) ->
     )
     return Algorithm(
         advantage=Sum(terms=(Term(weight=1.0, of=rloo().advantage), Term(weight=alpha, of=progress))),
-        measures=(ProverValues(best_of=best_of, continuations=continuations),),
+        scorers=(ProverValues(best_of=best_of, continuations=continuations),),
         loss=loss,
     )
 
@@ -59,10 +59,10 @@ Situation = tuple[str, tuple[tuple[int, ...], ...]]
 """A task and all responses so far: the same environment state, and the same prompt."""
 
 
-class ProverValues(Part, slot="measure"):
+class ProverValues(Part, slot="scorer"):
     """Continue from before each step, and value the situation by the best of several rollouts.
 
-        V = expected best success of `best_of` attempts from here,   progress of a step = V after it - V before it
+        V = expected best success of `best_of` rollouts from here,   progress of a step = V after it - V before it
 
     It writes the step info `prover_value` (V before the step) and `prover_progress`. After a rollout's last step V is
     its own success. The environment must support copies.
@@ -94,10 +94,10 @@ class ProverValues(Part, slot="measure"):
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
         places: dict[Situation, tuple[Trajectory, int]] = {}
         for trajectory in (trajectory for group in groups for trajectory in group):
-            if any(step.unguided_prompt_ids or step.forced for step in trajectory.steps):
+            if any(step.unhinted_prompt_ids or step.forced for step in trajectory.steps):
                 raise RecordError(
-                    f"{trajectory.describe()}: it was guided, and a continuation "
-                    "would not be; use prover_values with a plan without guidance"
+                    f"{trajectory.describe()}: it was hinted, and a continuation "
+                    "would not be; use prover_values with a plan without hint"
                 )
             for kept in range(len(trajectory.steps)):
                 places.setdefault(_describe_situation(trajectory, kept), (trajectory, kept))
@@ -106,7 +106,7 @@ class ProverValues(Part, slot="measure"):
                 trunk=trunk,
                 kept=kept,
                 number=number,
-                seed=int(draw(trunk.task.id, trunk.attempt, kept, number).integers(LARGEST_SEED)),
+                seed=int(draw(trunk.task.id, trunk.rollout, kept, number).integers(LARGEST_SEED)),
             )
             for trunk, kept in places.values()
             for number in range(self.continuations)
@@ -115,7 +115,7 @@ class ProverValues(Part, slot="measure"):
         values: dict[Situation, float | None] = {}
         for number, situation in enumerate(places):
             of_situation = played[number * self.continuations : (number + 1) * self.continuations]
-            scores = [_read_success(attempt) for attempt in of_situation if attempt.stop not in FAULTS]
+            scores = [_read_success(rollout) for rollout in of_situation if rollout.stop not in FAULTS]
             values[situation] = find_best_of(scores, self.best_of) if len(scores) >= self.best_of else None
         return [[_describe_steps(trajectory, values) for trajectory in group] for group in groups]
 
@@ -137,11 +137,11 @@ def _describe_situation(trajectory: Trajectory, kept: int) -> Situation:
 def _describe_steps(trajectory: Trajectory, values: dict[Situation, float | None]) -> list[dict[str, float]]:
     """The step info of each step of a rollout."""
     known = [values[_describe_situation(trajectory, kept)] for kept in range(len(trajectory.steps))]
-    facts = []
+    info = []
     for before, after in pairwise([*known, _read_success(trajectory)]):
         progress = 0.0 if before is None or after is None else after - before
-        facts.append({"prover_progress": progress} | ({} if before is None else {"prover_value": before}))
-    return facts
+        info.append({"prover_progress": progress} | ({} if before is None else {"prover_value": before}))
+    return info
 
 
 def _read_success(trajectory: Trajectory) -> float:

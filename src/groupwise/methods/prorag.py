@@ -14,13 +14,13 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part
-from groupwise.rollout.measures import JudgedSegments
+from groupwise.rollout.scorers import JudgedSegments
 
 
-@recipe
+@method
 def prorag(
     *,
     weight: Finite = 0.3,
@@ -42,7 +42,7 @@ def prorag(
     return Algorithm(
         advantage=grpo(eps=1e-4).advantage,
         token_credit=JudgedCredit(weight=weight, per=per, step_format=step_format),
-        measures=(JudgedSegments(separators=separators),),
+        scorers=(JudgedSegments(separators=separators),),
         loss=PolicyLoss(surrogate=Clip(), aggregate=TokenMean()),
     )
 
@@ -89,7 +89,7 @@ class JudgedCredit(Part, slot="token_credit"):
         distance = _compare(scores[counted], table.task[step], table.trains[step], self.eps)
         if self.per == "segment":
             distance = distance[of_token]
-        return train_all(credit.values[tokens.step] + self.weight * distance, self)
+        return train_all(credit.values[tokens.row] + self.weight * distance, self)
 
     def _read_scores(self, table: StepTable, segments: AnswerSegments) -> FloatArray:
         """The score of each segment (G)."""
@@ -107,9 +107,9 @@ class JudgedCredit(Part, slot="token_credit"):
         return (1.0 + math.tanh(score / 2)) / 2 if self.squashes else score
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        step = int(tokens.step[token])
+        step = int(tokens.row[token])
         scores = []
-        for other in sorted(set(tokens.step.tolist())):
+        for other in sorted(set(tokens.row.tolist())):
             if table.task[other] == table.task[step] and table.trains[other]:
                 ends, numbers = table.column(ENDS)[other], table.column(SCORES)[other]
                 for begin, end, number in zip([0, *ends], ends, numbers, strict=False):

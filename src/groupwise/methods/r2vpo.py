@@ -10,14 +10,14 @@ from pydantic import Field, model_validator
 from groupwise.credit import NumberState
 from groupwise.losses import OLD_LOGP, Plain, PolicyLoss, Tensor, TokenColumns, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive
 from groupwise.parts.stateful import ObservedUpdate
 from groupwise.system.errors import ConfigError
 
 
-@recipe
+@method
 def r2vpo(
     *,
     first: Finite = 0.04,

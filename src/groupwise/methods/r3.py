@@ -24,25 +24,25 @@ from groupwise.credit import (
     check_recorded,
     pay_last,
 )
-from groupwise.data.past_attempts import MeasuredAgainst, PastAttempt, RecalledAttempt, digest_states, find_histories
+from groupwise.data.past_rollouts import MeasuredAgainst, PastRollout, ReplayedRollout, digest_states, find_histories
 from groupwise.data.records import Origin, StopReason, Trajectory, score_of
 from groupwise.data.segments import FloatArray, IntArray
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
 from groupwise.methods.hgpo import hgpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.terms import make_history_terms
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
 from groupwise.parts.part import Count, Part, Positive, PositiveShare, Share
 from groupwise.parts.path_settings import make_absolute, resolve_by
 from groupwise.parts.slots import Draw
-from groupwise.store.attempt_index import PastAttempts
+from groupwise.store.rollout_index import PastRollouts
 from groupwise.system.errors import ConfigError, nearest
 from groupwise.system.files import read_text_file
 from groupwise.system.text import quote_line
 
 
-@recipe
+@method
 def r3(
     *,
     with_replay: bool = True,
@@ -56,7 +56,7 @@ def r3(
 ) -> Algorithm:
     """R^3 (2026, arXiv:2601.19620): zero-variance groups replay past rollouts, reflect on failures, or are ranked.
 
-    A_i = (R_i - mean(G + G_past)) / (alpha * std(G + G_past) + 1e-6), alpha = 1 where nothing was recalled
+    A_i = (R_i - mean(G + G_past)) / (alpha * std(G + G_past) + 1e-6), alpha = 1 where nothing was replayed
 
     Choices: the paper gives no values, and no code is public: k, alpha, tau, p and best are ours. Ours too is the ratio
     to the log-prob that a replayed token was sampled with. The paper stores none, so by its text the ratio begins at 1
@@ -77,12 +77,12 @@ def r3(
         advantage=credit,
         shapers=(EntropyRanking(p=p, best=best),) if with_ranking else (),
         replay=CrossContextReplay(k=k) if with_replay else None,
-        guidance=Reflection(tau=tau) if with_reflection else None,
+        hint=Reflection(tau=tau) if with_reflection else None,
         loss=PolicyLoss(surrogate=Clip(), aggregate=SequenceMean(), penalties=(Kl(estimator="k3", weight=0.001),)),
     )
 
 
-@recipe
+@method
 def r3_grpo_ablation(
     *, with_replay: bool = False, with_reflection: bool = False, with_ranking: bool = False
 ) -> Algorithm:
@@ -95,7 +95,7 @@ def r3_grpo_ablation(
     return r3(with_replay=with_replay, with_reflection=with_reflection, with_ranking=with_ranking)
 
 
-@recipe
+@method
 def r3_hgpo(
     *,
     depth: NonNegativeInt = 2,
@@ -110,7 +110,7 @@ def r3_hgpo(
     """R^3 joined with HGPO (ours, after arXiv:2601.19620 and arXiv:2602.22817): steps replay others with the same
     history.
 
-    A = sum_d w_d A_d / sum_d w_d,   A_d over own and recalled steps with equal (s_{t-d}, ..., s_t),   w_d = d + 1
+    A = sum_d w_d A_d / sum_d w_d,   A_d over own and replayed steps with equal (s_{t-d}, ..., s_t),   w_d = d + 1
 
     Choices: none of this is in either paper. Replay looks for contexts in which all steps have the same return, and
     takes the past rollouts that fill most of them. Reflection shows a failed rollout as observations and actions, for
@@ -126,7 +126,7 @@ def r3_hgpo(
         advantage=Blend(terms=terms),
         shapers=(EntropyRanking(best=best, who="failed", per="step"),) if with_ranking else (),
         replay=HistoryKeyedReplay(depth=depth, gamma=gamma) if with_replay else None,
-        guidance=Reflection(tau=tau, prompt="attempt", max_tasks=2) if with_reflection else None,
+        hint=Reflection(tau=tau, prompt="rollout", max_tasks=2) if with_reflection else None,
         loss=hgpo().loss,
     )
 
@@ -141,7 +141,7 @@ TOLERANCE = 1e-9
 class EntropyRanking(Part, slot="shaper"):
     """Reward failed rollouts by rank: first are those with high entropy at a few points and low entropy elsewhere.
 
-        peak = mean of the top share p of an attempt's entropies,   overall = mean of all of them
+        peak = mean of the top share p of a rollout's entropies,   overall = mean of all of them
         i beats j  iff  peak_i > peak_j and overall_i < overall_j;   S_i = how many i beats
         reward at rank k of N, by S from above: best * (1 - k / (N - 1));   equal S share the mean of their ranks
 
@@ -197,7 +197,7 @@ class EntropyRanking(Part, slot="shaper"):
         return amounts
 
     def _list_entropies(self, trajectory: Trajectory) -> list[float]:
-        check_recorded(trajectory, "entropy", "by which failed attempts are ranked")
+        check_recorded(trajectory, "entropy", "by which failed rollouts are ranked")
         if self.per == "step":
             return [sum(step.entropy) / len(step.entropy) for step in trajectory.steps if step.entropy]
         return [entropy for step in trajectory.steps for entropy in step.entropy]
@@ -244,7 +244,7 @@ class CrossContextReplay(Part, slot="replay"):
     """Past rollouts per group; 0 = one for every four of its own, at least one."""
     ring: Count = 64
     """Newest rollouts of a task that are candidates."""
-    max_age: Count | None = None
+    max_staleness: Count | None = None
     """Largest staleness of a past rollout, in policy versions; None = any."""
     max_log_ratio: PositiveFloat | None = 1.0
     """How far the policy may have moved from a past rollout, in nats per token; None = any distance."""
@@ -256,26 +256,26 @@ class CrossContextReplay(Part, slot="replay"):
     """The smallest score of a right rollout."""
 
     def __call__(
-        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
-    ) -> list[RecalledAttempt]:
-        return [attempt for group in groups for attempt in self._recall(group, past_attempts, version, draw)]
+        self, groups: Sequence[Sequence[Trajectory]], past_rollouts: PastRollouts, *, version: int, draw: Draw
+    ) -> list[ReplayedRollout]:
+        return [rollout for group in groups for rollout in self._replay(group, past_rollouts, version, draw)]
 
-    def _recall(
-        self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int, draw: Draw
-    ) -> list[RecalledAttempt]:
+    def _replay(
+        self, group: Sequence[Trajectory], past_rollouts: PastRollouts, version: int, draw: Draw
+    ) -> list[ReplayedRollout]:
         right = {score_of(trajectory) >= self.solved_at for trajectory in group}
         if len(right) != 1:
             return []
         (is_right,) = right
-        task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
-        past = past_attempts.recent(task, max_attempts=self.ring, since=since)
-        other = [attempt for attempt in past if (attempt.score >= self.solved_at) is not is_right]
-        why = "every attempt succeeded" if is_right else "every attempt failed"
+        task, since = group[0].task.id, 0 if self.max_staleness is None else version - self.max_staleness
+        past = past_rollouts.recent(task, max_rollouts=self.ring, since=since)
+        other = [rollout for rollout in past if (rollout.score >= self.solved_at) is not is_right]
+        why = "every rollout succeeded" if is_right else "every rollout failed"
         wanted = self.k or max(1, len(group) // 4)
         # Newer updates before older ones; within one, in random order.
         place = draw("replay", task).permutation(len(other)).tolist()
         newest_first = sorted(range(len(other)), key=lambda i: (-other[i].number, place[i]))
-        return [RecalledAttempt(past=other[i], task=task, why=why, ratio=self.ratio) for i in newest_first[:wanted]]
+        return [ReplayedRollout(past=other[i], task=task, why=why, ratio=self.ratio) for i in newest_first[:wanted]]
 
 
 # Replay by history: steps without a difference in their group replay past rollouts with the same history.
@@ -298,13 +298,13 @@ class HistoryKeyedReplay(Part, slot="replay"):
 
     depth: NonNegativeInt = 2
     """Number of earlier states in a context, at most."""
-    max_attempts: Count = 2
+    max_rollouts: Count = 2
     """Past rollouts per group, at most."""
     gamma: Share = 0.95
     """Discount of later rewards, as in the estimator."""
     ring: Count = 64
     """Newest rollouts of a task that are candidates."""
-    max_age: Count | None = None
+    max_staleness: Count | None = None
     """Largest staleness of a past rollout, in policy versions; None = any."""
     max_log_ratio: PositiveFloat | None = 1.0
     """How far the policy may have moved from a past rollout, in nats per token; None = any distance."""
@@ -314,12 +314,12 @@ class HistoryKeyedReplay(Part, slot="replay"):
     """
 
     def __call__(
-        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
-    ) -> list[RecalledAttempt]:
-        return [attempt for group in groups for attempt in self._recall(group, past_attempts, version)]
+        self, groups: Sequence[Sequence[Trajectory]], past_rollouts: PastRollouts, *, version: int, draw: Draw
+    ) -> list[ReplayedRollout]:
+        return [rollout for group in groups for rollout in self._replay(group, past_rollouts, version)]
 
-    def _recall(self, group: Sequence[Trajectory], past_attempts: PastAttempts, version: int) -> list[RecalledAttempt]:
-        task, since = group[0].task.id, 0 if self.max_age is None else version - self.max_age
+    def _replay(self, group: Sequence[Trajectory], past_rollouts: PastRollouts, version: int) -> list[ReplayedRollout]:
+        task, since = group[0].task.id, 0 if self.max_staleness is None else version - self.max_staleness
         earned: dict[Context, set[float]] = {}
         passed: dict[Context, int] = {}
         for trajectory in group:
@@ -328,17 +328,17 @@ class HistoryKeyedReplay(Part, slot="replay"):
                 earned.setdefault(context, set()).add(gain)
                 passed[context] = passed.get(context, 0) + 1
         lacking = {context for context, gains in earned.items() if len(gains) == 1}
-        past = past_attempts.recent(task, max_attempts=self.ring, since=since) if lacking else []
-        recalled: list[RecalledAttempt] = []
-        while past and len(recalled) < self.max_attempts:
+        past = past_rollouts.recent(task, max_rollouts=self.ring, since=since) if lacking else []
+        replayed: list[ReplayedRollout] = []
+        while past and len(replayed) < self.max_rollouts:
             # The contexts in which each past rollout would differ from the current ones.
             filled = [
                 {
                     context
-                    for context, gain in self._list_contexts(attempt.states, attempt.rewards)
+                    for context, gain in self._list_contexts(rollout.states, rollout.rewards)
                     if context in lacking and gain not in earned[context]
                 }
-                for attempt in past
+                for rollout in past
             ]
             worth = [sum(len(context) * passed[context] for context in contexts) for contexts in filled]
             best = int(np.argmax(worth))  # of equals the newest: `recent` gives the newest first
@@ -346,10 +346,10 @@ class HistoryKeyedReplay(Part, slot="replay"):
                 break
             deepest = max(len(context) for context in filled[best]) - 1
             why = f"{len(filled[best])} contexts, up to depth {deepest}, had nobody to differ from"
-            recalled.append(RecalledAttempt(past=past[best], task=task, why=why, ratio=self.ratio))
+            replayed.append(ReplayedRollout(past=past[best], task=task, why=why, ratio=self.ratio))
             lacking -= filled[best]
             del past[best]
-        return recalled
+        return replayed
 
     def _list_contexts(self, states: IntArray, rewards: FloatArray) -> Iterator[tuple[Context, float]]:
         """Each context of a rollout at each depth, with its return from there on."""
@@ -361,38 +361,38 @@ class HistoryKeyedReplay(Part, slot="replay"):
 
 # Reflection: a task that keeps failing is sampled again with a failed rollout in the prompt.
 
-PROMPTS = ("answer", "attempt", "terse")
+PROMPTS = ("answer", "rollout", "terse")
 """The prompts that come with groupwise: files of `methods/reflection_prompts`."""
 GAP = " ... "
-"""What stands for the middle of an attempt that is too long to show."""
+"""What stands for the middle of a rollout that is too long to show."""
 
 
 PromptText = Annotated[
-    str, resolve_by(lambda prompt: prompt if "$attempt" in prompt or prompt in PROMPTS else make_absolute(prompt))
+    str, resolve_by(lambda prompt: prompt if "$rollout" in prompt or prompt in PROMPTS else make_absolute(prompt))
 ]
 """A field that holds a prompt: its name, itself, or the path of its file."""
 
 
-class Reflection(Part, slot="guidance"):
+class Reflection(Part, slot="hint"):
     """Sample tasks with little success once more, with a failed rollout in the prompt and a request to do better.
 
-        mean(past scores of the task) < tau  ->  a further group, whose prompt holds a failed attempt at the task
+        mean(past scores of the task) < tau  ->  a further group, whose prompt holds a failed rollout at the task
 
     Source: R^3 (2026, arXiv:2601.19620), in-context self-reflection. Choices, where the paper says nothing: tau 0.25.
     The failed rollout is drawn uniformly from the newest `ring`. The hint is at the head of the prompt, before the
     first observation, so no history window drops it. Of a long rollout the beginning and the end are shown. The further
     group is compared within itself and trains with the hint in its prompt; it never counts in the task's record.
-    `to_unguided_prompt` (ours) also lets its successes join the task's own group, as if sampled without the hint; their
+    `to_unhinted_prompt` (ours) also lets its successes join the task's own group, as if sampled without the hint; their
     ratio is taken against the policy with the hint.
     """
 
     tau: NonNegativeFloat = 0.25
     """Mean past score below which a task gets a hint."""
     prompt: PromptText = "answer"
-    """The text: `answer` (a single response), `attempt` (steps), `terse`, or the path of a file with `$attempt`. The
+    """The text: `answer` (a single response), `rollout` (steps), `terse`, or the path of a file with `$rollout`. The
     text of the file replaces its path, so the run keeps it.
     """
-    to_unguided_prompt: bool = False
+    to_unhinted_prompt: bool = False
     """Whether successes with a hint also train without it, in the group of the task itself."""
     max_tasks: NonNegativeInt = 0
     """Most tasks of an update that get a hint, those of lowest success first; 0 = all below tau."""
@@ -408,14 +408,14 @@ class Reflection(Part, slot="guidance"):
     @field_validator("prompt")
     @classmethod
     def _check_prompt(cls, value: str) -> str:
-        if "$attempt" not in value and value not in PROMPTS and not may_run():
+        if "$rollout" not in value and value not in PROMPTS and not may_run():
             raise ConfigError(f"the reflection prompt {quote_line(value)!r} is a file, {WITHOUT_TRUST}")
-        text = value if "$attempt" in value else _read_prompt(value)
+        text = value if "$rollout" in value else _read_prompt(value)
         template = Template(text)
-        if not template.is_valid() or template.get_identifiers() != ["attempt"]:
+        if not template.is_valid() or template.get_identifiers() != ["rollout"]:
             raise ConfigError(
-                f"the prompt {value!r} does not say `$attempt`, or says more with a dollar sign; put `$attempt` where "
-                "the attempt is to stand, and write `$$` for a dollar"
+                f"the prompt {value!r} does not say `$rollout`, or says more with a dollar sign; put `$rollout` where "
+                "the rollout is to stand, and write `$$` for a dollar"
             )
         return value if value in PROMPTS else text
 
@@ -423,12 +423,12 @@ class Reflection(Part, slot="guidance"):
         """The words of the prompt, for a tokenizer made from scratch."""
         from groupwise.envs.kit.words import vocabulary_of  # with it all environments, which credit alone does without
 
-        return vocabulary_of((Template(self._prompt_text).substitute(attempt=GAP), ">"))
+        return vocabulary_of((Template(self._prompt_text).substitute(rollout=GAP), ">"))
 
-    def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:
+    def choose(self, tasks: Sequence[str], past_rollouts: PastRollouts, *, draw: Draw) -> list[PastRollout]:
         low = {}
         for task in dict.fromkeys(tasks):
-            mean = past_attempts.mean_score(task, max_attempts=self.ring)  # None: a task without a past gets none
+            mean = past_rollouts.mean_score(task, max_rollouts=self.ring)  # None: a task without a past gets none
             if mean is not None and mean < self.tau:
                 low[task] = mean
         hardest = sorted(low, key=lambda task: low[task])[: self.max_tasks] if self.max_tasks else list(low)
@@ -436,7 +436,7 @@ class Reflection(Part, slot="guidance"):
         for task in (task for task in low if task in hardest):
             failed = [
                 past
-                for past in past_attempts.recent(task, max_attempts=self.ring)
+                for past in past_rollouts.recent(task, max_rollouts=self.ring)
                 if past.score < self.solved_at and past.origin == Origin.FRESH
             ]
             if failed:
@@ -446,14 +446,14 @@ class Reflection(Part, slot="guidance"):
     def text(self, past: Trajectory, say: Callable[[Sequence[int]], str]) -> str:
         """What the prompt shows of a failed rollout: the response, or the observation and action of each step."""
         if len(past.steps) == 1:
-            attempt = say(past.steps[0].response_ids)
+            rollout = say(past.steps[0].response_ids)
         else:
-            attempt = " ".join(f"{step.observation or ''} > {step.action or ''}" for step in past.steps)
-        return Template(self._prompt_text).substitute(attempt=self._cut(attempt)).strip()
+            rollout = " ".join(f"{step.observation or ''} > {step.action or ''}" for step in past.steps)
+        return Template(self._prompt_text).substitute(rollout=self._cut(rollout)).strip()
 
-    def joins_unguided_group(self, trajectory: Trajectory) -> bool:
+    def joins_unhinted_group(self, trajectory: Trajectory) -> bool:
         """Whether a rollout with a hint also trains without it: a success, if the setting asks for it."""
-        return self.to_unguided_prompt and score_of(trajectory) >= self.solved_at
+        return self.to_unhinted_prompt and score_of(trajectory) >= self.solved_at
 
     @property
     def _prompt_text(self) -> str:
@@ -477,5 +477,5 @@ def _read_prompt(name: str) -> str:
         reason = error.strerror or "" if isinstance(error, OSError) else str(error)
         raise ConfigError(
             f"the reflection prompt {quote_line(repr(name))} cannot be read ({quote_line(reason)}); give the path "
-            f"of a text file with `$attempt` in it, or a prompt that there is: {nearest(Path(name).name, PROMPTS)}"
+            f"of a text file with `$rollout` in it, or a prompt that there is: {nearest(Path(name).name, PROMPTS)}"
         ) from None

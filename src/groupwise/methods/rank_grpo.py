@@ -20,15 +20,15 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceRatio, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures import Tools
+from groupwise.rollout.scorers import Tools
 from groupwise.system.errors import RecordError
 
 
-@recipe
+@method
 def rank_grpo(
     *,
     reward: Literal["exp_inf", "log_decay"] = "exp_inf",
@@ -48,7 +48,7 @@ def rank_grpo(
     return Algorithm(
         advantage=grpo().advantage,
         token_credit=RankCredit(reward=reward, overflow=overflow, exact_end=exact_end, early_end=early_end),
-        measures=(ItemTokens(),),
+        scorers=(ItemTokens(),),
         loss=PolicyLoss(
             ratio=SequenceRatio(unit="span"),
             surrogate=Clip(low=0.06, high=0.08),
@@ -92,7 +92,7 @@ class RankCredit(Part, slot="token_credit"):
         items = read_items(table, tokens)
         earned = [self.pay_ranks(relevance, num) for relevance, num in zip(items.relevance, items.length, strict=True)]
         rank_credit = self._compare(table, earned)
-        owners = zip(tokens.step.tolist(), items.span.tolist(), strict=True)
+        owners = zip(tokens.row.tolist(), items.span.tolist(), strict=True)
         values = [self._credit_span(items, k, span, rank_credit[k], float(credit.values[k])) for k, span in owners]
         made, trains = np.array(values, dtype=np.float64), np.ones(len(tokens), dtype=np.bool_)
         return TokenCredit(values=made, trains=trains, trace=self, span=items.span)
@@ -128,7 +128,7 @@ class RankCredit(Part, slot="token_credit"):
         return around.get(number, own)
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        items, step = read_items(table, tokens), int(tokens.step[token])
+        items, step = read_items(table, tokens), int(tokens.row[token])
         number, num = int(items.span[token]), items.length[step]
         if number >= num:
             words = {num: "beyond the last rank", num + 1: "the end of the list"}.get(number, "said around the list")
@@ -166,16 +166,16 @@ class RankedItems:
 def read_items(table: StepTable, tokens: TokenTable) -> RankedItems:
     """The lists in the columns of a table; columns that do not fit are an error that names the step."""
     columns = [table.column(name).tolist() for name in ("list_length", "item_relevance", "item_tokens", "end_token")]
-    num_tokens = np.bincount(tokens.step, minlength=len(table)).tolist()
+    num_tokens = np.bincount(tokens.row, minlength=len(table)).tolist()
     span = np.empty(len(tokens), dtype=np.int64)
     first = 0
     lengths: list[int] = []
     listed: list[list[float]] = []
-    again = np.flatnonzero(table.attempt[1:] == table.attempt[:-1])
+    again = np.flatnonzero(table.rollout[1:] == table.rollout[:-1])
     if len(again):
         raise RecordError(
-            f"{table.describe_step(int(again[0]) + 1)}: its attempt has several steps, and rank_credit compares lists "
-            "of one answer; use it where an attempt is one answer"
+            f"{table.describe_step(int(again[0]) + 1)}: its rollout has several steps, and rank_credit compares lists "
+            "of one answer; use it where a rollout is one answer"
         )
     for step, num in enumerate(num_tokens):
         length, relevance, places, end = (column[step] for column in columns)
@@ -221,7 +221,7 @@ def _check_step(table: StepTable, step: int, length: Any, relevance: Any, places
 SPANS = "item_spans"
 
 
-class ItemTokens(Part, slot="measure"):
+class ItemTokens(Part, slot="scorer"):
     """Find the tokens of each item of a list, for any tokenizer; no model is used.
 
     It reads the step info `item_spans` of the environment (where each item begins and ends in the action, in
@@ -246,7 +246,7 @@ class ItemTokens(Part, slot="measure"):
 
 def _measure_step(trajectory: Trajectory, step: Step, tools: Tools) -> dict[str, Any]:
     where = f"{trajectory.describe()}, step {step.index}"
-    spans = step.facts.get(SPANS)
+    spans = step.info.get(SPANS)
     if spans is None:
         raise RecordError(
             f"{where}: the environment says no {SPANS!r}, which item_tokens reads; use one that does, such as "
@@ -263,7 +263,7 @@ def _measure_step(trajectory: Trajectory, step: Step, tools: Tools) -> dict[str,
     if first < 0:
         raise RecordError(
             f"{where}: its action does not stand in its response, so that no token can be said to be of an item; use "
-            "an action_rule that takes the action out of the response"
+            "an action_parser that takes the action out of the response"
         )
     # A token without its own character belongs to the item of the token before it.
     keys = [before if after > before else max(before - 1, first) for before, after in pairwise(starts)]

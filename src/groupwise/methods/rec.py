@@ -21,14 +21,14 @@ from groupwise.losses import (
     TokenMean,
 )
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part, Positive
 from groupwise.parts.slots import EstimatorPart
 from groupwise.system.errors import ConfigError
 
 
-@recipe
+@method
 def rec(
     *,
     region: Literal["one_side", "two_side", "ring"] = "one_side",
@@ -58,7 +58,7 @@ def rec(
     return Algorithm(advantage=dr_grpo().advantage, loss=loss)
 
 
-@recipe
+@method
 def opmd(
     *, tau: Finite = 0.1, baseline: Literal["mean", "log_mean_exp"] = "mean", temperature: Finite = 1.0
 ) -> Algorithm:
@@ -79,7 +79,7 @@ def opmd(
     )
 
 
-@recipe
+@method
 def asymre(*, shift: Finite = 0.1) -> Algorithm:
     """AsymRE (2025, as in arXiv:2509.24203): REINFORCE with a baseline below the mean; positive advantages outweigh
     negative.
@@ -96,7 +96,7 @@ def asymre(*, shift: Finite = 0.1) -> Algorithm:
     )
 
 
-@recipe
+@method
 def red_weight(*, temperature: Finite = 1.0) -> Algorithm:
     """RED-Weight (2025, arXiv:2509.24203): REINFORCE with larger positive and smaller negative advantages.
 

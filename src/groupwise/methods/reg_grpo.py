@@ -22,12 +22,12 @@ from groupwise.losses import (
     tally_tokens,
 )
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part
 
 
-@recipe
+@method
 def reg_grpo(*, floor: Finite = 0.5, kl: Finite = 0.04) -> Algorithm:
     """Reg-GRPO (DeepVideo-R1, Park et al. 2025, arXiv:2506.07464, from notes on it): fit log-ratios to the advantages.
 
@@ -47,7 +47,7 @@ class Regression(Part, slot="loss"):
         loss = mean_i (A_i - P_i)^2 + sum_k weight_k * mean over tokens of penalty_k
 
     The first pass finds the log-ratios of the group; with m_i = P_i - A_i the slope by R_i is 2 (m_i - mean(m)) /
-    (attempts * divisor). Subtracting the mean cancels the partition function.
+    (rollouts * divisor). Subtracting the mean cancels the partition function.
 
     Source: Reg-GRPO of DeepVideo-R1 (Park et al. 2025, arXiv:2506.07464). Choices: the (sample) standard deviation has
     no gradient. A rollout's A is the mean over its tokens. A group without an advantage adds 0 and counts, because its

@@ -5,13 +5,13 @@ from __future__ import annotations
 from groupwise.credit import ByTask, NoBaseline, NoScale, Relative, ReturnToGo, Whitened
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.terms import take_kl_off_tokens
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Share
 
 
-@recipe
+@method
 def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8, kl_in_reward: Finite = 0.0) -> Algorithm:
     """REINFORCE++ (Hu 2025, arXiv:2501.03262): returns whitened over all tokens of the batch; no groups.
 
@@ -32,7 +32,7 @@ def reinforce_pp(*, gamma: Share = 1.0, eps: Finite = 1e-8, kl_in_reward: Finite
     )
 
 
-@recipe
+@method
 def reinforce_pp_baseline(*, eps: Finite = 1e-8) -> Algorithm:
     """REINFORCE++ with baseline (Hu 2025, arXiv:2501.03262): Dr. GRPO's advantage, whitened over all tokens of the
     batch.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from groupwise.credit import ByTask, EpisodeReturn, LeaveOneOut, NoScale, Relative
 from groupwise.losses import Clip, PolicyLoss, SequenceMean, SequenceRatio
-from groupwise.methods.method import Alone, Average, recipe
+from groupwise.methods.method import Alone, Average, method
 from groupwise.methods.terms import take_kl_off_answers
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite
 
 
-@recipe
-def rloo(*, average: Average = "attempt", alone: Alone = "zero", kl_in_reward: Finite = 0.0) -> Algorithm:
+@method
+def rloo(*, average: Average = "rollout", alone: Alone = "zero", kl_in_reward: Finite = 0.0) -> Algorithm:
     """RLOO (Ahmadian et al. 2024, arXiv:2402.14740): a rollout is compared with the mean of the *other* rollouts of its
     task.
 

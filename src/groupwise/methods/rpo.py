@@ -5,13 +5,13 @@ from __future__ import annotations
 from groupwise.losses import PairSums, PairTerms, Tensor
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Positive
 
 
-@recipe
+@method
 def rpo(*, beta: Finite = 0.01, eta: Finite = 0.005, pairs: Pairs = "best_against_worst") -> Algorithm:
     """RPO (Liu et al. 2024, arXiv:2405.16436): DPO that also imitates the winners.
 

@@ -13,24 +13,24 @@ from groupwise.data.credit import Credit, Shared
 from groupwise.data.segments import NOT_COMPARABLE, IntArray, Segments, pair_labels
 from groupwise.data.step_table import StepTable
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.rloo import rloo
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
 from groupwise.parts.slots import EstimatorPart, GrouperPart
 
 
-@recipe
+@method
 def salt(
     *,
     history: int = 1,
     next_state: bool = True,
-    count: Literal["attempt", "step"] = "attempt",
+    count: Literal["rollout", "step"] = "rollout",
     base: Literal["grpo", "rloo"] = "grpo",
 ) -> Algorithm:
     """SALT (2025, arXiv:2510.20022): steps that several rollouts share get their mean advantage, others keep their own.
 
-    A_{i,t} = mean of A_j over the attempts j through edge e_{i,t}, where two or more pass it, else A_i
+    A_{i,t} = mean of A_j over the rollouts j through edge e_{i,t}, where two or more pass it, else A_i
 
     Choices (the paper's merge rule was not found, so these are ours): an edge is the last `history` + 1 states, the
     action and the next state; each rollout counts once. Reads the column `action`. Loss as for the base.
@@ -46,24 +46,24 @@ class Merged(Part, slot="estimator"):
     """Give the steps of a group their mean advantage if it has at least two rollouts; others keep their own.
 
     Source: SALT, arXiv:2510.20022. Choice: a rollout with several steps in the group counts once, with its mean over
-    them (`count="attempt"`), or once per step (`count="step"`).
+    them (`count="rollout"`), or once per step (`count="step"`).
     """
 
     of: EstimatorPart
     """The advantages that are averaged."""
     by: GrouperPart
     """Which steps are averaged."""
-    count: Literal["attempt", "step"] = "attempt"
+    count: Literal["rollout", "step"] = "rollout"
     """What counts once in the mean."""
 
     def __call__(self, table: StepTable) -> Credit:
         inner, label = self.of(table).trace, table.ask_once(self.by)
-        passes = Segments.of(pair_labels(label, table.attempt))
-        attempts = Segments.of(label[passes.first])
+        passes = Segments.of(pair_labels(label, table.rollout))
+        rollouts = Segments.of(label[passes.first])
         groups = Segments.of(label)
-        met = np.append(attempts.size >= 2, False)[groups.label]
-        once = self.count == "attempt"
-        mean = attempts.mean(passes.mean(inner.values)) if once else groups.mean(inner.values)
+        met = np.append(rollouts.size >= 2, False)[groups.label]
+        once = self.count == "rollout"
+        mean = rollouts.mean(passes.mean(inner.values)) if once else groups.mean(inner.values)
         trace = Shared(
             values=np.where(met, groups.spread(mean), inner.values),
             compared=inner.compared,
@@ -98,9 +98,9 @@ class ByEdge(Part, slot="grouper"):
     def __call__(self, table: StepTable) -> IntArray:
         state = _code_normal_keys(table.state_keys, table.state)
         label = pair_labels(table.task, state)
-        position = np.arange(len(table)) - table.attempts.first[table.attempt]
+        position = np.arange(len(table)) - table.rollouts.first[table.rollout]
         for steps in range(1, self.history + 1):
-            # A boundary before the attempt's first row, -1 where a row between is missing.
+            # A boundary before the rollout's first row, -1 where a row between is missing.
             before = np.where(table.has_step_before(steps), np.roll(state, steps), NOT_COMPARABLE)
             label = pair_labels(label, np.where(position < steps, BOUNDARY, before))
         codes, actions = code_keys("action", table.column("action"))
@@ -122,7 +122,7 @@ def _find_next_state(table: StepTable, state: IntArray) -> IntArray:
     """State after the step (S): from `next_state` if given, else the next row's; a boundary after the last row."""
     follows = np.append(table.has_step_before(1)[1:], False)
     after = np.where(follows, np.roll(state, -1), NOT_COMPARABLE)
-    is_last = np.append(table.attempt[1:] != table.attempt[:-1], True)[: len(table)]
+    is_last = np.append(table.rollout[1:] != table.rollout[:-1], True)[: len(table)]
     after = np.where(is_last, BOUNDARY, after)
     if "next_state" not in table.extra:
         return after

@@ -8,12 +8,12 @@ from pydantic import PositiveFloat
 
 from groupwise.losses import PolicyLoss, SequenceMean, Tensor, TokenColumns, TokenLoss, TokenRatio
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 
 
-@recipe
+@method
 def sapo(*, tau_positive: Finite = 1.0, tau_negative: Finite = 1.05) -> Algorithm:
     """SAPO (2025, arXiv:2511.20347): GRPO with a soft gate, which reduces a token's gradient gradually, instead of a
     clip.

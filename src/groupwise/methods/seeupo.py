@@ -20,14 +20,14 @@ from groupwise.losses import (
     Unit,
 )
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, Part, PositiveShare, name_of
 from groupwise.parts.slots import LossPart
 from groupwise.system.errors import ConfigError
 
 
-@recipe
+@method
 def seeupo(
     *, low: Finite = 0.2, high: Finite = 0.2, length: Literal["mean", "sum"] = "mean", stages: Count = 8
 ) -> Algorithm:
@@ -78,7 +78,7 @@ class LastTurnFirst(Part, slot="loss"):
             raise ConfigError(f"of: {name_of(self.of)} has no ratios of turns to carry on; give a policy_loss")
         if self.of.unit == "trajectory":
             raise ConfigError(
-                "of: it takes all turns of an attempt together, and here they are learnt one after the other; give a "
+                "of: it takes all turns of a rollout together, and here they are learnt one after the other; give a "
                 'ratio of unit "step"'
             )
         if self.of.channels:

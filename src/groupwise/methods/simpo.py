@@ -8,13 +8,13 @@ from pydantic import NonNegativeFloat, PositiveFloat
 
 from groupwise.losses import PAIRS, PairLoss, PairSums, PairTerms, Tensor, softplus
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.terms import Pairs, choose_pairs
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite
 
 
-@recipe
+@method
 def simpo(*, beta: Finite = 2.5, margin: Finite = 0.55, pairs: Pairs = "best_against_worst") -> Algorithm:
     """SimPO (Meng et al. 2024, arXiv:2405.14734): the better rollout becomes more likely per token than the worse one.
 

@@ -19,11 +19,11 @@ from groupwise.engines.engine import Request
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.after_vsrm import Separators
 from groupwise.methods.dr_grpo import dr_grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, NotNegative, Part, Share
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures import (
+from groupwise.rollout.scorers import (
     LARGEST_SEED,
     Tools,
     cut_after_separators,
@@ -34,7 +34,7 @@ from groupwise.rollout.measures import (
 from groupwise.system.errors import RecordError
 
 
-@recipe
+@method
 def spae(
     *, alpha: Share = 0.5, xi: Finite = 0.5, saturated_above: Finite = 0.9, stub: str = "answer", probes: Count = 5
 ) -> Algorithm:
@@ -51,7 +51,7 @@ def spae(
     return Algorithm(
         advantage=dr_grpo().advantage,
         token_credit=WhitenedTokens(of=part),
-        measures=(AnswerPotential(stub=stub, probes=probes),),
+        scorers=(AnswerPotential(stub=stub, probes=probes),),
         loss=PolicyLoss(surrogate=Clip(low=0.2, high=0.28), aggregate=TokenMean()),
     )
 
@@ -105,8 +105,8 @@ class PotentialCredit(Part, slot="token_credit"):
         return gain
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        step = int(tokens.step[token])
-        has_tokens = set(tokens.step.tolist())
+        step = int(tokens.row[token])
+        has_tokens = set(tokens.row.tolist())
         line = sum(1 for end in table.column(ENDS)[step] if end <= int(tokens.position[token]))
         levels = table.column(POTENTIALS)[step]
         changes = [
@@ -136,8 +136,8 @@ class PotentialCredit(Part, slot="token_credit"):
         return Derivation(value=value, formula=formula, lines=lines)
 
 
-class AnswerPotential(Part, slot="measure"):
-    """Split responses into lines, and measure after each but the last how sure the policy is of an answer and of the
+class AnswerPotential(Part, slot="scorer"):
+    """Split responses into lines, and scorer after each but the last how sure the policy is of an answer and of the
     right one.
 
         Conf = mean over probes of exp(-mean token entropy),   Acc = geometric mean of the right answer's probabilities
@@ -177,19 +177,19 @@ class AnswerPotential(Part, slot="measure"):
         return frozenset({self.gold})
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        stub, attempts = tools.encode(self.stub), [trajectory for group in groups for trajectory in group]
-        ends = [self._cut(trajectory, tools) for trajectory in attempts]
+        stub, rollouts = tools.encode(self.stub), [trajectory for group in groups for trajectory in group]
+        ends = [self._cut(trajectory, tools) for trajectory in rollouts]
         places = [
             (trajectory, trajectory.steps[0].prompt_ids + trajectory.steps[0].response_ids[:end] + stub)
-            for trajectory, of_answer in zip(attempts, ends, strict=True)
+            for trajectory, of_answer in zip(rollouts, ends, strict=True)
             for end in (trajectory.steps[0].forced + inner for inner in of_answer[:-1])
         ]
         levels = iter(self._find_potentials(places, tools, draw))
-        facts = []
+        info = []
         for of_answer in ends:
             inner = [next(levels) for _ in of_answer[:-1]]
-            facts.append({"potential_ends": of_answer, "potentials": [*inner, inner[-1] if inner else 0.0]})
-        return sort_by_step(groups, facts)
+            info.append({"potential_ends": of_answer, "potentials": [*inner, inner[-1] if inner else 0.0]})
+        return sort_by_step(groups, info)
 
     def _find_potentials(
         self, places: Sequence[tuple[Trajectory, tuple[int, ...]]], tools: Tools, draw: Draw
@@ -201,7 +201,7 @@ class AnswerPotential(Part, slot="measure"):
         requests = [
             Request(
                 prompt_ids=prompt,
-                seed=int(draw(trajectory.task.id, trajectory.attempt, number, len(prompt)).integers(LARGEST_SEED)),
+                seed=int(draw(trajectory.task.id, trajectory.rollout, number, len(prompt)).integers(LARGEST_SEED)),
                 max_tokens=self.probe_tokens,
                 temperature=self.temperature,
                 stop_ids=tools.stop_ids,
@@ -224,10 +224,10 @@ class AnswerPotential(Part, slot="measure"):
         return levels
 
     def _read_gold(self, trajectory: Trajectory) -> str:
-        gold = trajectory.steps[0].facts.get(self.gold)
+        gold = trajectory.steps[0].info.get(self.gold)
         if not isinstance(gold, str) or not gold:
             raise RecordError(
-                f"{trajectory.describe()}: the step has no text as the fact "
+                f"{trajectory.describe()}: the step has no text as the info value "
                 f"{self.gold!r}, which answer_potential reads; use an environment that tells the right answer"
             )
         return gold

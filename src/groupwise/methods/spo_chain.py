@@ -15,15 +15,15 @@ from groupwise.data.records import Step, Trajectory
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.rloo import rloo
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Part, PositiveShare, Share
 from groupwise.parts.slots import Draw
-from groupwise.rollout.measures import Tools, cut_after_uncertain, play_on, sort_by_step, take_answer
+from groupwise.rollout.scorers import Tools, cut_after_uncertain, play_on, sort_by_step, take_answer
 
 
-@recipe
+@method
 def spo_chain(
     *, max_probability: Share = 0.9, uncertain_tokens: Count = 5, continuations: Count = 9, whiten: bool = True
 ) -> Algorithm:
@@ -39,7 +39,7 @@ def spo_chain(
     return Algorithm(
         advantage=rloo().advantage,
         token_credit=WhitenedTokens(of=part) if whiten else part,
-        measures=(
+        scorers=(
             SegmentValues(
                 max_probability=max_probability, uncertain_tokens=uncertain_tokens, continuations=continuations
             ),
@@ -80,7 +80,7 @@ class SegmentCredit(Part, slot="token_credit"):
         return TokenCredit(values=values, trains=trains, trace=self)
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        step, position = int(tokens.step[token]), int(tokens.position[token])
+        step, position = int(tokens.row[token]), int(tokens.position[token])
         ends, inner = table.column(ENDS)[step], table.column(VALUES)[step]
         number = next(number for number, end in enumerate(ends) if position < end)
         earned = float(read_comparison(table, credit, "segment_credit").signal[step])
@@ -109,10 +109,10 @@ def _list_changes(earned: float, credit: float, values: tuple[float, ...]) -> li
     return [first, *(after - before for before, after in pairwise(values)), earned - values[-1]]
 
 
-class SegmentValues(Part, slot="measure"):
+class SegmentValues(Part, slot="scorer"):
     """Split responses into segments after every few uncertain tokens, and continue from the end of each segment.
 
-        V(prefix) = mean return of `continuations` attempts that begin with the prefix
+        V(prefix) = mean return of `continuations` rollouts that begin with the prefix
 
     It writes the step info `segment_ends` (sampled tokens up to the end of each segment) and `segment_values` (V at the
     end of each segment but the last, which ends with the answer's own return). The token credits `segment_credit` and
@@ -134,24 +134,24 @@ class SegmentValues(Part, slot="measure"):
     """Rollouts from each end of a segment."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        attempts = [trajectory for group in groups for trajectory in group]
-        ends = [self._cut(trajectory, take_answer(trajectory, "segment_values")) for trajectory in attempts]
+        rollouts = [trajectory for group in groups for trajectory in group]
+        ends = [self._cut(trajectory, take_answer(trajectory, "segment_values")) for trajectory in rollouts]
         prefixes = [
             (trajectory, trajectory.steps[0].response_ids[: trajectory.steps[0].forced + end])
-            for trajectory, ends_of_answer in zip(attempts, ends, strict=True)
+            for trajectory, ends_of_answer in zip(rollouts, ends, strict=True)
             for end in ends_of_answer[:-1]
         ]
         played = iter(play_on(prefixes, tools, draw=draw, times=self.continuations))
-        facts = []
+        info = []
         for ends_of_answer in ends:
             known = [(end, of_end) for end in ends_of_answer[:-1] if (of_end := next(played))]
-            facts.append(
+            info.append(
                 {
                     "segment_ends": [*(end for end, _ in known), ends_of_answer[-1]],
                     "segment_values": [math.fsum(one.scores["return"] for one in of) / len(of) for _, of in known],
                 }
             )
-        return sort_by_step(groups, facts)
+        return sort_by_step(groups, info)
 
     def _cut(self, trajectory: Trajectory, step: Step) -> list[int]:
         check_recorded(trajectory, "logp_behaviour", "which segment_values reads")

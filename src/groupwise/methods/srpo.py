@@ -7,20 +7,20 @@ import math
 import numpy as np
 from pydantic import NonNegativeFloat
 
-from groupwise.credit import EpisodeReturn, StepTrace, Sum, Term, list_attempts
+from groupwise.credit import EpisodeReturn, StepTrace, Sum, Term, list_rollouts
 from groupwise.data.credit import Credit, Derivation
 from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, Part
 from groupwise.parts.slots import SignalPart
 from groupwise.system.errors import ConfigError
 
 
-@recipe
+@method
 def srpo(*, k: Count = 4, best: Finite = 1.0) -> Algorithm:
     """SRPO (GREAM, 2025, arXiv:2510.20815, and its release): GRPO on graded answers, with a bonus for exact ones.
 
@@ -39,7 +39,7 @@ def srpo(*, k: Count = 4, best: Finite = 1.0) -> Algorithm:
 class PassAtBonus(Part, slot="estimator"):
     """If few of a task's rollouts hit exactly, those get a bonus, and the others a small penalty.
 
-        pass  = 1 - C(n - c, k) / C(n, k),   sig = sqrt(pass (1 - pass)),   c of n attempts hit
+        pass  = 1 - C(n - c, k) / C(n, k),   sig = sqrt(pass (1 - pass)),   c of n rollouts hit
         hit   = (1 - pass) / (sig + eps)
         miss  = (1 - pass - C(n - c - 1, k - 1) / C(n - 1, k - 1)) / (sig + eps)
 
@@ -60,28 +60,28 @@ class PassAtBonus(Part, slot="estimator"):
     eps: NonNegativeFloat = 1e-6
     """Added to the standard deviation."""
 
-    def check_attempts(self, attempts: int) -> None:
-        if attempts < self.k:
+    def check_rollouts(self, rollouts: int) -> None:
+        if rollouts < self.k:
             raise ConfigError(
-                f"pass_at_bonus: it is about {self.k} attempts at a task, and each gets {attempts}; give "
-                "rollout.plan.attempts at least as many, or a smaller k"
+                f"pass_at_bonus: it is about {self.k} rollouts at a task, and each gets {rollouts}; give "
+                "rollout.plan.rollouts at least as many, or a smaller k"
             )
 
     def __call__(self, table: StepTable) -> Credit:
         hit_A = self._find_hits(table)
-        tasks = Segments.of(table.task[table.attempts.first])
+        tasks = Segments.of(table.task[table.rollouts.first])
         hits_M = tasks.sum(hit_A.astype(np.float64)).astype(np.int64)
         counts = zip(tasks.size.tolist(), hits_M.tolist(), strict=True)
         bonus_M = [_find_bonus(n, c, self.k, self.eps) for n, c in counts]
         of_hit, of_miss = (np.array([pair[side] for pair in bonus_M], dtype=np.float64) for side in (0, 1))
         bonus_A = np.where(hit_A, tasks.spread(of_hit), tasks.spread(of_miss))
-        values, compared = bonus_A[table.attempt], (tasks.size > 1)[table.task]
+        values, compared = bonus_A[table.rollout], (tasks.size > 1)[table.task]
         return Credit.of(table, StepTrace(values=values, compared=compared, part=self))
 
     def _find_hits(self, table: StepTable) -> BoolArray:
         """Which rollouts hit (A). A sum of rewards may miss the best by its last digit."""
         enough = self.best - 1e-9 * max(1.0, abs(self.best))
-        is_hit: BoolArray = table.attempts.mean(table.ask_once(self.of)) >= enough
+        is_hit: BoolArray = table.rollouts.mean(table.ask_once(self.of)) >= enough
         return is_hit
 
     def meets_others(self, table: StepTable, trace: StepTrace) -> BoolArray:
@@ -90,11 +90,11 @@ class PassAtBonus(Part, slot="estimator"):
 
     def derive(self, table: StepTable, trace: StepTrace, step: int) -> Derivation:
         hits = self._find_hits(table).tolist()
-        own = list_attempts(table, hits, step)
+        own = list_rollouts(table, hits, step)
         n, c, k, value = len(own), sum(hit > 0 for _, hit in own), self.k, 0.0
         if 0 < c < n and n - c >= k:
             misses = math.comb(n - c, k) / math.comb(n, k)
-            without = 0.0 if hits[table.attempt[step]] else math.comb(n - c - 1, k - 1) / math.comb(n - 1, k - 1)
+            without = 0.0 if hits[table.rollout[step]] else math.comb(n - c - 1, k - 1) / math.comb(n - 1, k - 1)
             value = (misses - without) / (math.sqrt(misses * (1 - misses)) + self.eps)
         return Derivation(value=value, formula=f"{c} of {n} hit, k = {k}: {value:.6g}", members=own)
 

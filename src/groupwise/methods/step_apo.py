@@ -13,14 +13,14 @@ from groupwise.data.step_table import StepTable
 from groupwise.losses import PairTerms, Tensor
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.methods.terms import Pairs
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, NotNegative, Part, Positive, Share, name_of
 from groupwise.parts.slots import GrouperPart, SignalPart
 
 
-@recipe
+@method
 def step_apo(
     *, beta: Finite = 0.3, alpha: Finite = 1.0, gamma: Share = 1.0, pairs: Pairs = "best_against_worst"
 ) -> Algorithm:
@@ -91,20 +91,20 @@ class Siblings(Part, slot="pairing"):
                 (a, b) if value[a] > value[b] else (b, a)
                 for a, b in combinations(steps, 2)
                 if differ(value[a], value[b])
-                and table.attempt[a] != table.attempt[b]
+                and table.rollout[a] != table.rollout[b]
                 and (action[a] < 0 or action[a] != action[b])
             ]
             if self.which == "best_against_worst" and differing:
                 differing = [max(differing, key=lambda pair: value[pair[0]] - value[pair[1]])]
             weight = 1.0 if self.counts == "pair" else 1 / max(len(differing), 1)
-            attempt, index = table.attempt.tolist(), table.index.tolist()
+            rollout, index = table.rollout.tolist(), table.step.tolist()
             pairs += [
-                Pair(attempt[a], attempt[b], weight, value[a] - value[b], index[a], index[b]) for a, b in differing
+                Pair(rollout[a], rollout[b], weight, value[a] - value[b], index[a], index[b]) for a, b in differing
             ]
         return pairs
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
         value = table.ask_once(self.of)
-        places = [np.flatnonzero((table.attempt == number) & (table.index == index)) for number, index in pair.members]
+        places = [np.flatnonzero((table.rollout == number) & (table.step == index)) for number, index in pair.members]
         winner, loser = (float(value[place[0]]) for place in places)
         return f"two steps in one state: {name_of(self.of)} {winner:.6g} against {loser:.6g}"

@@ -73,7 +73,7 @@ def take_kl_off_answers(weight: float) -> dict[str, Any]:
     """Parts that subtract the KL of each response from its reward, before the comparison; none if the weight is 0."""
     if not weight:
         return {}
-    return {"measures": ("reference_score",), "shapers": ({"kind": "reference_kl", "weight": weight},)}
+    return {"scorers": ("reference_score",), "shapers": ({"kind": "reference_kl", "weight": weight},)}
 
 
 def take_kl_off_tokens(weight: float, *, gamma: float, eps: float) -> dict[str, Any]:
@@ -81,6 +81,6 @@ def take_kl_off_tokens(weight: float, *, gamma: float, eps: float) -> dict[str, 
     if not weight:
         return {}
     return {
-        "measures": ({"kind": "reference_score", "by_token": True},),
+        "scorers": ({"kind": "reference_score", "by_token": True},),
         "token_credit": WhitenedTokens(of=TokenReturn(gamma=gamma, kl=weight), eps=eps),
     }

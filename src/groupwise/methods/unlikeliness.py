@@ -39,7 +39,7 @@ class Unlikeliness(Part, slot="shaper"):
             return [(0.0,) * len(trajectory.steps) for trajectory in group]
         likeliness = []
         for trajectory in group:
-            check_recorded(trajectory, "logp_behaviour", "by which attempts are ranked")
+            check_recorded(trajectory, "logp_behaviour", "by which rollouts are ranked")
             logps = [logp for step in trajectory.steps for logp in step.logp_behaviour]
             likeliness.append(sum(logps) / (len(logps) or 1) if self.by == "mean" else sum(logps))
         order = np.argsort(likeliness, kind="stable")

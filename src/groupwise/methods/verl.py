@@ -19,15 +19,15 @@ from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, EntropyBonus, Kl, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Finite, NotNegative, Part, Positive, PositiveShare
 from groupwise.parts.slots import Draw
 from groupwise.parts.stateful import ObservedUpdate
-from groupwise.rollout.measures import Tools, read_response_states, sort_by_step
+from groupwise.rollout.scorers import Tools, read_response_states, sort_by_step
 
 
-@recipe
+@method
 def verl(
     *,
     stride: Count = 40,
@@ -49,7 +49,7 @@ def verl(
     return Algorithm(
         advantage=grpo().advantage,
         token_credit=RankBonus(weight=weight, gain=gain, kappa=kappa, new_share=new_share, placement=placement),
-        measures=(EffectiveRank(stride=stride),),
+        scorers=(EffectiveRank(stride=stride),),
         loss=PolicyLoss(
             surrogate=Clip(),
             aggregate=TokenMean(),
@@ -78,10 +78,10 @@ class RankLevels:
 
     def observe(self, update: ObservedUpdate) -> None:
         steps = [step for trajectory in update.trajectories for step in trajectory.steps]
-        measured = [step.facts for step in steps if all(name in step.facts for name in RANKS)]
+        measured = [step.info for step in steps if all(name in step.info for name in RANKS)]
         if not measured:
             return
-        means = [math.fsum(facts[name] for facts in measured) / len(measured) for name in RANKS]
+        means = [math.fsum(info[name] for info in measured) / len(measured) for name in RANKS]
         if self._levels[0] == UNKNOWN:
             self._levels = (means[0], means[1], means[2])
         else:
@@ -132,10 +132,10 @@ class RankBonus(Part, slot="token_credit"):
     """Which tokens of an answer get the bonus."""
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
-        bonus = self._find_bonus(table, np.abs(credit.values))[tokens.step]
+        bonus = self._find_bonus(table, np.abs(credit.values))[tokens.row]
         if self.placement == "last":
             bonus = np.where(tokens.position == tokens.step_length - 1, bonus, 0.0)
-        return train_all(credit.values[tokens.step] + bonus, self)
+        return train_all(credit.values[tokens.row] + bonus, self)
 
     def _find_bonus(self, table: StepTable, size: FloatArray) -> FloatArray:
         values = [to_numbers(name, table.column(name)) for name in RANKS]
@@ -154,7 +154,7 @@ class RankBonus(Part, slot="token_credit"):
         return RankLevels(self.new_share)
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        step = int(tokens.step[token])
+        step = int(tokens.row[token])
         own = float(credit.values[step])
         is_last = int(tokens.position[token]) == int(tokens.step_length[token]) - 1
         if LEVELS[0] not in table.extra or table.column(LEVELS[0])[step] == UNKNOWN:
@@ -173,7 +173,7 @@ class RankBonus(Part, slot="token_credit"):
         return Derivation(value=value, formula=said)
 
 
-class EffectiveRank(Part, slot="measure"):
+class EffectiveRank(Part, slot="scorer"):
     """Write the effective rank of each response's hidden states, how fast it grew, and how that changed.
 
         effective_rank    = exp(entropy of s / sum(s)),   s the singular values of the states less their mean
@@ -196,11 +196,11 @@ class EffectiveRank(Part, slot="measure"):
     """Tokens from one prefix to the next."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        facts = []
+        info = []
         for states in read_response_states(groups, tools):
             *growth, whole = rank_prefixes(states, range(self.stride + 1, len(states) + 1, self.stride))
-            facts.append(dict(zip(RANKS, (whole, *measure_growth(growth)), strict=True)))
-        return sort_by_step(groups, facts)
+            info.append(dict(zip(RANKS, (whole, *measure_growth(growth)), strict=True)))
+        return sort_by_step(groups, info)
 
 
 def compute_effective_rank(states: FloatArray) -> float:

@@ -11,13 +11,13 @@ from groupwise.data.samples import Pair, differ
 from groupwise.data.step_table import StepTable
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
-from groupwise.methods.method import recipe
+from groupwise.methods.method import method
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Finite, Part
 from groupwise.parts.slots import SignalPart
 
 
-@recipe
+@method
 def w_dpo(*, beta: Finite = 0.1, reference: bool = True, verdict: str = "accepted") -> Algorithm:
     """W-DPO (StepORLM, 2025, from notes on the paper): DPO with pairs weighted by the difference of their judged
     scores.
@@ -51,15 +51,15 @@ class ByVerdict(Part, slot="pairing"):
     """How good a step was, from 0 to 1."""
 
     def __call__(self, table: StepTable) -> list[Pair]:
-        outcome_A = table.attempts.mean(table.ask_once(self.outcome)).tolist()
+        outcome_A = table.rollouts.mean(table.ask_once(self.outcome)).tolist()
         verdict, needed = (
             table.ask_once(self.verdict),
             "but pairs are weighed by verdicts from 0 to 1; scale what judges the steps",
         )
         check_range(table, verdict, "its verdict is", needed, low=0.0, high=1.0)
-        score_A = table.attempts.mean(verdict).tolist()
-        trains_A = table.attempts.sum(table.trains.astype(np.float64)) > 0
-        task_A = table.task[table.attempts.first].tolist()
+        score_A = table.rollouts.mean(verdict).tolist()
+        trains_A = table.rollouts.sum(table.trains.astype(np.float64)) > 0
+        task_A = table.task[table.rollouts.first].tolist()
         pairs = []
         for a, b in combinations(np.flatnonzero(trains_A).tolist(), 2):
             is_decided = differ(outcome_A[a], outcome_A[b])
@@ -72,7 +72,7 @@ class ByVerdict(Part, slot="pairing"):
         return pairs
 
     def describe_pair(self, table: StepTable, pair: Pair) -> str:
-        outcome_A, score_A = (table.attempts.mean(table.ask_once(part)) for part in (self.outcome, self.verdict))
+        outcome_A, score_A = (table.rollouts.mean(table.ask_once(part)) for part in (self.outcome, self.verdict))
         if differ(outcome_A[pair.winner], outcome_A[pair.loser]):
             return f"their outcomes differ: {outcome_A[pair.winner]:.6g} against {outcome_A[pair.loser]:.6g}"
         return f"equal outcomes, verdicts differ: {score_A[pair.winner]:.6g} against {score_A[pair.loser]:.6g}"

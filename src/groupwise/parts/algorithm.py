@@ -14,17 +14,17 @@ from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
 from groupwise.parts.part import Part
 from groupwise.parts.slots import (
-    AdmissionPart,
     CreditFilter,
     EstimatorPart,
     Filter,
     FilterPart,
-    GuidancePart,
+    HintPart,
     JudgePart,
     LossPart,
-    MeasurePart,
     PairingPart,
     ReplayPart,
+    RolloutFilterPart,
+    ScorerPart,
     ShaperPart,
     TokenCreditSlot,
 )
@@ -34,10 +34,10 @@ class Algorithm(Part):
     """The parts of a method: how steps get advantages, which steps may train, and which loss is minimised.
 
     For zero-variance groups a method may also shape the rewards of a group (`shapers`), add replayed rollouts
-    (`replay`), and run tasks again with a hint in the prompt (`guidance`).
+    (`replay`), and run tasks again with a hint in the prompt (`hint`).
 
     >>> from groupwise import StepTable, methods
-    >>> table = StepTable.from_columns(task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0])
+    >>> table = StepTable.from_columns(task=["t", "t"], rollout=[0, 1], step=[0, 0], reward=[1.0, 0.0])
     >>> methods.dr_grpo().advantage(table).values.tolist()
     [0.5, -0.5]
     """
@@ -50,9 +50,9 @@ class Algorithm(Part):
     filters: tuple[FilterPart, ...] = ()
     """Which steps may train: those that pass all filters. Groups still count the dropped steps. Statistics over the
     tokens of the batch (`Whitened`) do not, unless the filter reads the advantages."""
-    admissions: tuple[AdmissionPart, ...] | None = None
+    rollout_filters: tuple[RolloutFilterPart, ...] | None = None
     """The rollout filters, in order. A dropped rollout is left out of the statistics too. None = all are kept."""
-    measures: tuple[MeasurePart, ...] | None = None
+    scorers: tuple[ScorerPart, ...] | None = None
     """The scorers, in order. They run before the rollouts are shaped and compared, and write step info. None = none."""
     judge: JudgePart | None = None
     """The judge that scorers may ask; None = none."""
@@ -60,7 +60,7 @@ class Algorithm(Part):
     """Group reward shaping, in order: what comparing the rollouts of a group adds to their rewards."""
     replay: ReplayPart | None = None
     """Which past rollouts join the groups; None = none."""
-    guidance: GuidancePart | None = None
+    hint: HintPart | None = None
     """Which tasks get further rollouts with a hint in the prompt; None = none."""
     channels: Mapping[str, EstimatorPart] | None = None
     """Estimators of further advantages that the loss reads by name; None = none."""
@@ -70,14 +70,14 @@ class Algorithm(Part):
     """The loss; None = the algorithm computes advantages only."""
 
     @property
-    def reads_past_attempts(self) -> bool:
+    def reads_past_rollouts(self) -> bool:
         """Whether it needs the rollouts of earlier updates."""
-        return self.replay is not None or self.guidance is not None
+        return self.replay is not None or self.hint is not None
 
     @property
-    def measures_reference(self) -> bool:
+    def scorers_need_reference(self) -> bool:
         """Whether a scorer asks the initial policy of the run."""
-        return any("reference" in part.needs for part in self.measures or ())
+        return any("reference" in part.needs for part in self.scorers or ())
 
     @property
     def credit_filters(self) -> tuple[CreditFilter, ...]:

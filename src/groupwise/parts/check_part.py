@@ -90,15 +90,15 @@ RULES = (
 
 def _make_table(tasks: tuple[str, ...] = ("pears", "plums")) -> StepTable:
     """Three rollouts of two steps per task, which share states and get different rewards."""
-    places = [(task, attempt, index) for task in tasks for attempt in range(3) for index in range(2)]
+    places = [(task, rollout, index) for task in tasks for rollout in range(3) for index in range(2)]
     num = len(places)
     return StepTable.from_columns(
         task=[task for task, _, _ in places],
-        attempt=[attempt for _, attempt, _ in places],
-        index=[index for _, _, index in places],
-        state=[f"{task}, {index * (attempt % 2)}" for task, attempt, index in places],
-        reward=[float(attempt * index) for _, attempt, index in places],
-        action=[f"go {attempt % 2}" for _, attempt, _ in places],
+        rollout=[rollout for _, rollout, _ in places],
+        step=[index for _, _, index in places],
+        state=[f"{task}, {index * (rollout % 2)}" for task, rollout, index in places],
+        reward=[float(rollout * index) for _, rollout, index in places],
+        action=[f"go {rollout % 2}" for _, rollout, _ in places],
         stop=["terminated" if index else None for _, _, index in places],
         **{name: [True] * num for name in ("well_formed", "accepted")},
         cut=[False] * num,
@@ -125,5 +125,5 @@ def _flatten(result: Any, table: StepTable) -> np.ndarray[Any, Any]:
         return result
     won = np.zeros(len(table))
     for pair in result:
-        won += pair.weight * ((table.attempt == pair.winner) * 1.0 - (table.attempt == pair.loser))
+        won += pair.weight * ((table.rollout == pair.winner) * 1.0 - (table.rollout == pair.loser))
     return won

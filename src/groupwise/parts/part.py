@@ -33,18 +33,18 @@ OF_ALGORITHMS = ("credit", "losses", "rollout", "methods")
 """Packages with the parts of an algorithm; each may have kinds of any of their slots."""
 
 CATALOGUES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("grouper", "filter", "admission", "signal", "baseline", "scale", "estimator"), OF_ALGORITHMS),
+    **dict.fromkeys(("grouper", "filter", "rollout_filter", "signal", "baseline", "scale", "estimator"), OF_ALGORITHMS),
     **dict.fromkeys(("token_credit", "loss", "pairing", "ratio", "surrogate", "correction", "penalty"), OF_ALGORITHMS),
-    **dict.fromkeys(("aggregate", "measure", "judge"), OF_ALGORITHMS),
+    **dict.fromkeys(("aggregate", "scorer", "judge"), OF_ALGORITHMS),
     "env": ("envs",),
     "model": ("models",),
     "engine": ("training",),
-    **dict.fromkeys(("memory", "action_rule", "reward", "shaper", "replay", "guidance"), OF_ALGORITHMS),
+    **dict.fromkeys(("history", "action_parser", "reward", "shaper", "replay", "hint"), OF_ALGORITHMS),
     "schedule": ("learner",),
     **dict.fromkeys(("plan", "template", "curriculum"), OF_ALGORITHMS),
     "tracker": ("training",),
     "learner": ("learner",),
-    "weight_transfer": ("learner",),
+    "weight_sync": ("learner",),
 }
 """The packages whose `CATALOGUE` may have kinds of a slot. They are named, not imported: they are layers above this."""
 
@@ -52,7 +52,7 @@ DEFAULT_KINDS = {
     "template": "prompt_template",
     "engine": "local",
     "learner": "local",
-    "weight_transfer": "in_memory",
+    "weight_sync": "in_memory",
 }
 """The default `kind` of some slots."""
 
@@ -101,7 +101,7 @@ class Part(BaseModel):
         for name in type(self).model_fields:
             yield from _walk_value(getattr(self, name), f"{path}.{name}" if path else name)
 
-    def check_attempts(self, attempts: int) -> None:
+    def check_rollouts(self, rollouts: int) -> None:
         """Raise a ConfigError if the part cannot work with this number of rollouts per task."""
 
     def config(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groupwise.data.credit import Credit, TokenCredit
-from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.data.past_rollouts import PastRollout, ReplayedRollout
 from groupwise.data.samples import Pair
 from groupwise.system.errors import ConfigError, GroupwiseError, TrainingError
 from groupwise.system.quoted_errors import quote_error_with_place
@@ -135,7 +135,7 @@ def _find_loss_fault(result: Any, arguments: Arguments) -> str | None:
 def _is_pair(pair: Any, table: Any) -> bool:
     if not isinstance(pair, Pair) or not all(map(_is_count, pair[:2])):
         return False
-    steps, first = {pair.winner_step, pair.loser_step}, table.attempts.first
+    steps, first = {pair.winner_step, pair.loser_step}, table.rollouts.first
     return (
         all(step is None or _is_count(step) for step in steps)
         # A rollout may be compared with itself if the pair names two of its steps.
@@ -163,7 +163,7 @@ OPENED: Mapping[str, Mapping[str, str]] = {
         "score": "(sequences, *, temperature)",
         "load": "(weights, *, version)",
     },
-    "weight_transfer": {"hand_over": "(weights, engine, *, version)"},
+    "weight_sync": {"sync": "(weights, engine, *, version)"},
     "curriculum": {"next": "(num)", "observe": "(played)", "state_dict": "()", "load_state_dict": "(state)"},
     "state": {"columns": "(tasks)", "observe": "(update)", "state_dict": "()", "load_state_dict": "(state)"},
 }
@@ -232,9 +232,9 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         )
     },
     "reward": {"__call__": Required("(trajectory)", "a tuple of one number for each step", _are_amounts)},
-    "measure": {
+    "scorer": {
         "needs": _NAMES,
-        "__call__": Required("(groups, tools, *, draw)", "a list of one list of attempts for each group", _is_one_each),
+        "__call__": Required("(groups, tools, *, draw)", "a list of one list of rollouts for each group", _is_one_each),
     },
     "judge": {
         "__call__": Required(
@@ -249,27 +249,27 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         "needs_entropy": Required("ClassVar[bool] = False"),
         "__call__": Required(
             "(group)",
-            "a list of one tuple of numbers, a number for each step, for each attempt",
+            "a list of one tuple of numbers, a number for each step, for each rollout",
             lambda result, arguments: _is_one_each(result, arguments) and all(map(_are_amounts, result)),
         ),
     },
     "replay": {
         "max_log_ratio": Required("float | None = None"),
         "__call__": Required(
-            "(groups, past_attempts, *, version, draw)",
-            "a list of RecalledAttempt",
-            lambda result, arguments: _is_list_of(result, RecalledAttempt),
+            "(groups, past_rollouts, *, version, draw)",
+            "a list of ReplayedRollout",
+            lambda result, arguments: _is_list_of(result, ReplayedRollout),
         ),
     },
-    "guidance": {
+    "hint": {
         "words": _WORDS,
         "choose": Required(
-            "(tasks, past_attempts, *, draw)",
-            "a list of PastAttempt",
-            lambda result, arguments: _is_list_of(result, PastAttempt),
+            "(tasks, past_rollouts, *, draw)",
+            "a list of PastRollout",
+            lambda result, arguments: _is_list_of(result, PastRollout),
         ),
         "text": Required("(past, say)", "text", _is_text),
-        "joins_unguided_group": Required(
+        "joins_unhinted_group": Required(
             "(trajectory)", "True or False", lambda result, arguments: isinstance(result, bool | np.bool_)
         ),
     },
@@ -295,7 +295,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
     "pairing": {
         "__call__": Required(
             "(table)",
-            "a list of Pair, each of two attempts at one task and of a weight above 0,",
+            "a list of Pair, each of two rollouts at one task and of a weight above 0,",
             lambda result, arguments: (
                 isinstance(result, list | tuple) and all(_is_pair(pair, arguments[0]) for pair in result)
             ),
@@ -319,14 +319,14 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
             "(loss_T, columns, totals)", "a tensor of one number", lambda result, arguments: _is_tensor(result, ())
         )
     },
-    "memory": {
+    "history": {
         "first_shown": Required(
             "(num_past)",
             "a whole number between 0 and the number of past steps",
             lambda result, arguments: _is_count(result) and result <= arguments[0],
         )
     },
-    "action_rule": {
+    "action_parser": {
         "read": Required(
             "(text, *, stopped, admissible)",
             "an Action of a text and a boolean",
@@ -338,16 +338,16 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         "is_one_message": Required("bool = False"),
         "asks_for_tags": Required("bool = False"),
         "words": _WORDS,
-        "write_opening": Required("(instruction, goal, guidance_text)", "text", _is_text),
+        "write_opening": Required("(instruction, goal, hint_text)", "text", _is_text),
         "write_observation": Required("(seen)", "text", _is_text),
         "write_step": Required("(past, seen, *, num_past)", "text", _is_text),
     },
     "plan": {
-        "attempts": Required("int = 8"),
+        "rollouts": Required("int = 8"),
         "next": Required(
-            "(played, wanted, *, tools, past_attempts, draw)",
-            "a list of AttemptRequest",
-            lambda result, arguments: _is_list_of(result, "AttemptRequest"),
+            "(played, wanted, *, tools, past_rollouts, draw)",
+            "a list of RolloutRequest",
+            lambda result, arguments: _is_list_of(result, "RolloutRequest"),
         ),
         "choose": Required(
             "(played, wanted)",
@@ -358,7 +358,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         ),
         "words": _WORDS._replace(written=""),
     },
-    "admission": {
+    "rollout_filter": {
         "__call__": Required(
             "(group, *, draw)",
             "a list of those trajectories of the group that are admitted",
@@ -398,7 +398,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
     "learner": {
         "open": Required("(model, loss, *, temperature)", f"something with {', '.join(LEARNER)}", _has(*LEARNER))
     },
-    "weight_transfer": {"open": Required("(folder)", "something with hand_over", _has("hand_over"))},
+    "weight_sync": {"open": Required("(folder)", "something with sync", _has("sync"))},
     "model": {
         "open": Required(
             "(*, words, seed)",
@@ -410,7 +410,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
 """The members of a slot's parts, and what their methods return. Environments are checked at each call, per rollout."""
 
 DECLARED_BY_CLASS: Mapping[str, tuple[str, ...]] = {
-    "measure": ("needs",),
+    "scorer": ("needs",),
     "loss": ("needs", "columns", "channels"),
     "engine": ("gives",),
 }

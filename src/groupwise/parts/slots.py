@@ -15,13 +15,13 @@ from groupwise.system.errors import ConfigError, list_names, nearest
 
 if TYPE_CHECKING:
     from groupwise.data.credit import Credit, TokenCredit
-    from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+    from groupwise.data.past_rollouts import PastRollout, ReplayedRollout
     from groupwise.data.records import Trajectory
     from groupwise.data.samples import Pair, Totals
     from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
     from groupwise.data.step_table import StepTable
     from groupwise.data.token_table import TokenTable
-    from groupwise.store.attempt_index import PastAttempts
+    from groupwise.store.rollout_index import PastRollouts
 
 Draw = Callable[..., np.random.Generator]
 """A random generator by name: the same name gives the same numbers."""
@@ -83,11 +83,11 @@ class CreditFilter(Protocol):
     def __call__(self, table: StepTable, credit: Credit) -> BoolArray: ...
 
 
-class Measure(Protocol):
+class Scorer(Protocol):
     """A scorer: calls a model or judge before the rollouts are compared, and gives a mapping of step info per step.
 
     Step info is stored with the steps and becomes columns of the table, so advantages can be computed again without the
-    model or judge. `tools` is a `groupwise.rollout.measures.Tools`; `draw(...)` gives a random generator by name.
+    model or judge. `tools` is a `groupwise.rollout.scorers.Tools`; `draw(...)` gives a random generator by name.
     """
 
     @property
@@ -126,29 +126,29 @@ class Replay(Protocol):
         """How far, in nats per token, the policy may have moved away from a past rollout; None = no limit."""
 
     def __call__(
-        self, groups: Sequence[Sequence[Trajectory]], past_attempts: PastAttempts, *, version: int, draw: Draw
-    ) -> list[RecalledAttempt]: ...
+        self, groups: Sequence[Sequence[Trajectory]], past_rollouts: PastRollouts, *, version: int, draw: Draw
+    ) -> list[ReplayedRollout]: ...
 
 
-class Admission(Protocol):
+class RolloutFilter(Protocol):
     """A rollout filter: says which rollouts of a group are kept. The others are left out of its statistics too."""
 
     def __call__(self, group: Sequence[Trajectory], *, draw: Draw) -> Sequence[Trajectory]: ...
 
 
-class Guidance(Protocol):
+class Hint(Protocol):
     """Says which tasks get further rollouts with a hint in the prompt, and writes the hint."""
 
     def words(self) -> tuple[str, ...]:
         """Words of its hints that the environment does not use, for a tokenizer that is made from scratch."""
 
-    def choose(self, tasks: Sequence[str], past_attempts: PastAttempts, *, draw: Draw) -> list[PastAttempt]:
+    def choose(self, tasks: Sequence[str], past_rollouts: PastRollouts, *, draw: Draw) -> list[PastRollout]:
         """The past rollouts that hints are made of, one for each task that gets a hint."""
 
     def text(self, past: Trajectory, say: Callable[[Sequence[int]], str]) -> str:
         """The hint; `say` decodes sampled ids."""
 
-    def joins_unguided_group(self, trajectory: Trajectory) -> bool:
+    def joins_unhinted_group(self, trajectory: Trajectory) -> bool:
         """Whether a rollout with a hint also trains without the hint, in the task's own group."""
 
 
@@ -187,13 +187,13 @@ BaselinePart = Annotated[Baseline, Slot("baseline")]
 ScalePart = Annotated[Scale, Slot("scale")]
 EstimatorPart = Annotated[Estimator, Slot("estimator")]
 FilterPart = Annotated[Filter | CreditFilter, Slot("filter")]
-AdmissionPart = Annotated[Admission, Slot("admission")]
+RolloutFilterPart = Annotated[RolloutFilter, Slot("rollout_filter")]
 TokenCreditSlot = Annotated[TokenCreditPart, Slot("token_credit")]
-MeasurePart = Annotated[Measure, Slot("measure")]
+ScorerPart = Annotated[Scorer, Slot("scorer")]
 JudgePart = Annotated[Judge, Slot("judge")]
 ShaperPart = Annotated[Shaper, Slot("shaper")]
 ReplayPart = Annotated[Replay, Slot("replay")]
-GuidancePart = Annotated[Guidance, Slot("guidance")]
+HintPart = Annotated[Hint, Slot("hint")]
 PairingPart = Annotated[Pairing, Slot("pairing")]
 LossPart = Annotated[Loss, Slot("loss")]
 
@@ -222,7 +222,7 @@ _PENALTY = (
 )
 _STOP = (
     "a response ends with the token that ends a turn, never at a string: text follows from tokens, and a string may "
-    "end within one; limit max_tokens, or read the action out of the response with rollout.action_rule"
+    "end within one; limit max_tokens, or read the action out of the response with rollout.action_parser"
 )
 REFUSED_SAMPLING: Mapping[str, str] = {
     **dict.fromkeys(("top_p", "top_k", "min_p"), _CUT),

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
-from groupwise.data.past_attempts import Remembered
+from groupwise.data.past_rollouts import Remembered
 from groupwise.data.records import Task, Trajectory
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_fields import RESERVED_NAMES
@@ -29,7 +29,7 @@ METHODS = ("columns", "observe", "state_dict", "load_state_dict")
 """The methods of a state."""
 OTHER_STARTS = frozenset({"curriculum", "tracker"})
 """Slots whose protocols have another method `start`."""
-LIVE_SLOTS = OTHER_STARTS | {"env", "model", "engine", "learner", "weight_transfer"}
+LIVE_SLOTS = OTHER_STARTS | {"env", "model", "engine", "learner", "weight_sync"}
 """Slots whose parts open something, and may therefore have a method `start` with another meaning."""
 
 

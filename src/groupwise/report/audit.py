@@ -30,14 +30,14 @@ class Audit:
     census: Census
     levels: list[HistoryLevel]
     """Groups at each depth of history."""
-    recipes: list[RecipeColumn]
+    methods: list[MethodColumn]
     gains: list[Mover]
     """Steps whose advantage rises most from the first method to the last."""
     losses: list[Mover]
     """Steps whose advantage falls most."""
     findings: list[str]
     """Sentences about the numbers."""
-    token_recipes: list[TokenColumn] | None = None
+    token_methods: list[TokenColumn] | None = None
     """Advantages of tokens under each method; None if no method gives tokens their own."""
     token_movers: list[TokenMover] | None = None
     """Tokens whose advantage changes most from the first method to the last, among those that both train; or None."""
@@ -66,42 +66,42 @@ def audit_tables(
     """
     names = list(algorithms)
     if not names:
-        raise ConfigError("an audit needs at least one recipe, such as hgpo")
+        raise ConfigError("an audit needs at least one method, such as hgpo")
     of = ReturnToGo(gamma=gamma)
     levels = [Relative(by=ByHistory(depth=k), of=of, scale=NoScale(), average="step") for k in range(depth + 1)]
     census, level_tally = CensusTally(), LevelTally(len(levels))
-    recipe_tally, movers = RecipeTally(names), MoverTally(NUM_MOVERS)
+    method_tally, movers = MethodTally(names), MoverTally(NUM_MOVERS)
     tokens = TokenTally(algorithms, NUM_MOVERS) if read_tokens and gives_token_credit(algorithms) else None
     mixing = [name for name, algorithm in algorithms.items() if any(part.mixes_tasks for part in algorithm.parts())]
     for number, table in enumerate(tables):
         if number and mixing:
             raise ConfigError(
-                f"recipe {mixing[0]!r} compares across tasks and needs the whole file in memory, which is too large "
+                f"method {mixing[0]!r} compares across tasks and needs the whole file in memory, which is too large "
                 "for that; leave it out, or audit a smaller file"
             )
         credits = {name: algorithm.credit(table) for name, algorithm in algorithms.items()}
         census.add(table)
         level_tally.add(table, [cast(Comparison, level(table).trace) for level in levels])
-        recipe_tally.add(table, credits)
+        method_tally.add(table, credits)
         movers.add(table, credits[names[0]], credits[names[-1]])
         if tokens is not None and read_tokens is not None:
             tokens.add(table, credits, read_tokens(table))
-    token_recipes = None if tokens is None else tokens.result()
-    counts, histories, recipes = census.result(), level_tally.result(), recipe_tally.result()
+    token_methods = None if tokens is None else tokens.result()
+    counts, histories, methods = census.result(), level_tally.result(), method_tally.result()
     return Audit(
         census=counts,
         levels=histories,
-        recipes=recipes,
+        methods=methods,
         gains=movers.gains,
         losses=movers.losses,
         findings=[
             *_describe_groups(counts),
             *_describe_states(counts, histories),
             *_describe_histories(histories),
-            *_describe_recipes(counts, recipes),
-            *_describe_tokens(token_recipes or ()),
+            *_describe_methods(counts, methods),
+            *_describe_tokens(token_methods or ()),
         ],
-        token_recipes=token_recipes,
+        token_methods=token_methods,
         token_movers=None if tokens is None else tokens.movers,
     )
 
@@ -131,7 +131,7 @@ def _describe_groups(census: Census) -> Iterator[str]:
             f"{_share(census.equal_tasks, census.tasks)} of the tasks have zero-variance groups: their GRPO advantages "
             "are exactly 0. Step-level advantages may still differ; if not, filter or replay these tasks."
         )
-    sizes = set(census.attempts_per_task)
+    sizes = set(census.rollouts_per_task)
     if len(sizes) > 1:
         yield f"Group sizes differ: {min(sizes)} to {max(sizes)} rollouts."
     if census.malformed_steps:
@@ -184,40 +184,40 @@ def _describe_histories(levels: Sequence[HistoryLevel]) -> Iterator[str]:
     )
 
 
-def _describe_recipes(census: Census, recipes: Sequence[RecipeColumn]) -> Iterator[str]:
-    for before, after in pairwise(recipes):
+def _describe_methods(census: Census, methods: Sequence[MethodColumn]) -> Iterator[str]:
+    for before, after in pairwise(methods):
         flips, both = after.flips[before.name], after.both_signed[before.name]
         if both:
             yield f"From {before.name} to {after.name}, {_share(flips, both)} of the nonzero advantages change sign."
-    for recipe in recipes:
-        if recipe.unrewarded_share > MUCH_UNREWARDED:
+    for method in methods:
+        if method.unrewarded_share > MUCH_UNREWARDED:
             yield (
-                f"{100 * recipe.unrewarded_share:.1f} % of the credit of {recipe.name} is in tasks without any reward. "
+                f"{100 * method.unrewarded_share:.1f} % of the credit of {method.name} is in tasks without any reward. "
                 "Most likely only a penalty on malformed or invalid actions differs there. "
                 "Compare with `invalid_penalty=0` or `refused_penalty=0`."
             )
-    for recipe in recipes:
-        own, compared = recipe.own_rollout_steps or 0, recipe.compared_steps
+    for method in methods:
+        own, compared = method.own_rollout_steps or 0, method.compared_steps
         if own > MUCH_OWN_ROLLOUT * compared:
             yield (
-                f"{_share(own, compared)} of the steps that {recipe.name} compares have no other rollout in their "
+                f"{_share(own, compared)} of the steps that {method.name} compares have no other rollout in their "
                 'groups: a rollout is compared with itself there. A grouper with `peers = "other_rollouts"` does not '
                 "count them as compared."
             )
-    last = recipes[-1]
+    last = methods[-1]
     if last.compared_steps < census.steps:
         missing = census.steps - last.compared_steps
         yield f"{last.name} cannot compare {_share(missing, census.steps)} of the steps; their advantage is 0."
 
 
-def _describe_tokens(recipes: Sequence[TokenColumn]) -> Iterator[str]:
-    for recipe in recipes:
-        if recipe.has_own_credit:
-            words = f"Under {recipe.name} {_share(recipe.trained_tokens, recipe.tokens)} of the tokens train"
-            if recipe.inside_share is not None:
-                words += f"; {100 * recipe.inside_share:.1f} % of the variance of their credit is inside steps"
+def _describe_tokens(methods: Sequence[TokenColumn]) -> Iterator[str]:
+    for method in methods:
+        if method.has_own_credit:
+            words = f"Under {method.name} {_share(method.trained_tokens, method.tokens)} of the tokens train"
+            if method.inside_share is not None:
+                words += f"; {100 * method.inside_share:.1f} % of the variance of their credit is inside steps"
             yield f"{words}."
-    for before, after in pairwise(recipes):
+    for before, after in pairwise(methods):
         flips, both = after.flips[before.name], after.both_signed[before.name]
         if both:
             yield f"From {before.name} to {after.name}, {_share(flips, both)} of the nonzero tokens change sign."
@@ -236,9 +236,9 @@ class Census:
 
     tasks: int
     """Tasks (or groups, if the file names them)."""
-    attempts: int
+    rollouts: int
     steps: int
-    attempts_per_task: dict[int, int]
+    rollouts_per_task: dict[int, int]
     """Number of tasks by their number of rollouts."""
     mean_return: float
     lone_tasks: int
@@ -263,16 +263,16 @@ class CensusTally:
         self._return_sum = 0.0
 
     def add(self, table: StepTable) -> None:
-        first = table.attempts.first
-        attempts_of_task = np.bincount(table.task[first], minlength=len(table.task_ids))
-        equal = table.tasks.is_constant(table.episode_return) & (attempts_of_task > 1)
-        self._sizes.update(attempts_of_task.tolist())
+        first = table.rollouts.first
+        rollouts_of_task = np.bincount(table.task[first], minlength=len(table.task_ids))
+        equal = table.tasks.is_constant(table.episode_return) & (rollouts_of_task > 1)
+        self._sizes.update(rollouts_of_task.tolist())
         self._return_sum += float(table.episode_return[first].sum())
         self._counts.update(
             tasks=len(table.task_ids),
-            attempts=len(first),
+            rollouts=len(first),
             steps=len(table),
-            lone_tasks=int(np.sum(attempts_of_task == 1)),
+            lone_tasks=int(np.sum(rollouts_of_task == 1)),
             equal_tasks=int(np.sum(equal)),
             steps_without_state=int(np.sum(table.state < 0)),
         )
@@ -287,10 +287,10 @@ class CensusTally:
 
     def result(self) -> Census:
         counts = self._counts
-        names = ("tasks", "attempts", "steps", "lone_tasks", "equal_tasks", "steps_without_state")
+        names = ("tasks", "rollouts", "steps", "lone_tasks", "equal_tasks", "steps_without_state")
         return Census(
-            attempts_per_task=dict(sorted(self._sizes.items())),
-            mean_return=self._return_sum / max(counts["attempts"], 1),
+            rollouts_per_task=dict(sorted(self._sizes.items())),
+            mean_return=self._return_sum / max(counts["rollouts"], 1),
             malformed_steps=counts.get("malformed_steps"),
             refused_steps=counts.get("refused_steps"),
             invalid_steps=counts.get("invalid_steps"),
@@ -402,7 +402,7 @@ class Mover:
 
     task: str | int
     """Id of its task (or group)."""
-    attempt: str | int
+    rollout: str | int
     index: int
     state: str
     action: str
@@ -418,7 +418,7 @@ class Mover:
     @property
     def name(self) -> tuple[str, str, int]:
         """Orders movers with equal changes."""
-        return str(self.task), str(self.attempt), self.index
+        return str(self.task), str(self.rollout), self.index
 
 
 class MoverTally:
@@ -445,8 +445,8 @@ class MoverTally:
         movers = known + [
             Mover(
                 task=table.task_ids[table.task[step]],
-                attempt=table.attempt_ids[table.attempt[step]],
-                index=int(table.index[step]),
+                rollout=table.rollout_ids[table.rollout[step]],
+                index=int(table.step[step]),
                 state=str(table.state_keys[table.state[step]]) if table.state[step] >= 0 else "",
                 action=str(table.extra["action"][step] or "") if "action" in table.extra else "",
                 before=float(before.trace.values[step]),
@@ -461,7 +461,7 @@ class MoverTally:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipeColumn:
+class MethodColumn:
     """The advantages that one method gives the file's steps."""
 
     name: str
@@ -484,7 +484,7 @@ class RecipeColumn:
     """By other method: correlation of the advantages over all steps; None if one is constant."""
 
 
-class RecipeTally:
+class MethodTally:
     """Sums advantages chunk by chunk."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -518,14 +518,14 @@ class RecipeTally:
         self._sum += values_RS.sum(axis=1)
         self._product += values_RS @ values_RS.T
 
-    def result(self) -> list[RecipeColumn]:
+    def result(self) -> list[MethodColumn]:
         mean = self._sum / max(self._steps, 1)
         covariance = self._product / max(self._steps, 1) - np.outer(mean, mean)
         deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         product = np.outer(deviation, deviation)
         correlation = np.where(product > 0, covariance / np.where(product > 0, product, 1.0), np.nan)
         return [
-            RecipeColumn(
+            MethodColumn(
                 name=name,
                 compared_steps=int(self._compared[i]),
                 own_rollout_steps=self._own_rollout[i],

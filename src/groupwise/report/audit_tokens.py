@@ -63,13 +63,13 @@ def _value_tokens(
     kept = np.zeros(len(table), dtype=np.bool_)
     kept[table.step_of_row] = algorithm.keep(table, credit)
     if algorithm.token_credit is None:
-        return ValuedTokens(values=earned.values[tokens.step], trains=kept[tokens.step])
+        return ValuedTokens(values=earned.values[tokens.row], trains=kept[tokens.row])
     _refuse_missing_columns(name, algorithm, table, tokens)
     try:
         given = algorithm.token_credit(seen, earned, tokens)
     except RecordError as error:
-        raise RecordError(f"recipe {name!r}: {error}") from None
-    return ValuedTokens(values=given.values, trains=given.trains & kept[tokens.step])
+        raise RecordError(f"method {name!r}: {error}") from None
+    return ValuedTokens(values=given.values, trains=given.trains & kept[tokens.row])
 
 
 def _refuse_missing_columns(name: str, algorithm: Algorithm, table: StepTable, tokens: TokenTable) -> None:
@@ -78,12 +78,14 @@ def _refuse_missing_columns(name: str, algorithm: Algorithm, table: StepTable, t
     has_no_ids = not len(tokens) and bool("tokens" not in table.extra or table.tokens.any())
     has_no_entropy = has_no_ids or (len(tokens) > 0 and bool(np.isnan(tokens.entropy).all()))
     missing = ["response_ids"] if has_no_ids else []
-    missing += sorted({fact for part in parts for fact in getattr(part, "reads", frozenset()) - table.extra.keys()})
+    missing += sorted(
+        {info_key for part in parts for info_key in getattr(part, "reads", frozenset()) - table.extra.keys()}
+    )
     if has_no_entropy and any(getattr(part, "needs_entropy", False) for part in parts):
         missing.append(KEYS["entropy"])
     if missing:
         raise ConfigError(
-            f"recipe {name!r} needs {', '.join(missing)}, which the file does not have; leave the recipe out, or "
+            f"method {name!r} needs {', '.join(missing)}, which the file does not have; leave the method out, or "
             "audit a recording that has them (docs/reference/rollouts.md)"
         )
 
@@ -172,7 +174,7 @@ class TokenTally:
 
 def _sum_squares_inside(tokens: TokenTable, given: ValuedTokens) -> float:
     """Sum of squares of the trained tokens' advantages, about the mean of their step."""
-    step, values = tokens.step[given.trains], given.values[given.trains]
+    step, values = tokens.row[given.trains], given.values[given.trains]
     if not len(step):
         return 0.0
     num = np.bincount(step)
@@ -189,7 +191,7 @@ class TokenMover:
 
     task: str | int
     """Id of its task (or group)."""
-    attempt: str | int
+    rollout: str | int
     index: int
     """Index of its step."""
     position: int
@@ -201,15 +203,15 @@ class TokenMover:
     @property
     def rank(self) -> tuple[float, str, str, int, int]:
         """Orders movers: the largest change first, then by name."""
-        return -abs(self.after - self.before), str(self.task), str(self.attempt), self.index, self.position
+        return -abs(self.after - self.before), str(self.task), str(self.rollout), self.index, self.position
 
 
 def _make_mover(table: StepTable, tokens: TokenTable, token: int, before: float, after: float) -> TokenMover:
-    step = int(tokens.step[token])
+    step = int(tokens.row[token])
     return TokenMover(
         task=table.task_ids[table.task[step]],
-        attempt=table.attempt_ids[table.attempt[step]],
-        index=int(table.index[step]),
+        rollout=table.rollout_ids[table.rollout[step]],
+        index=int(table.step[step]),
         position=int(tokens.position[token]) + tokens.num_forced(step),
         token=int(tokens.token[token]),
         before=before,

@@ -18,7 +18,7 @@ from groupwise.report.number_format import (
     format_seconds,
     format_signed,
 )
-from groupwise.training.evaluation.summary import PanelScore
+from groupwise.training.evaluation.summary import TaskSetScore
 
 WIDTH, HEIGHT = 340.0, 172.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 8.0, 10.0, 24.0
@@ -173,7 +173,7 @@ class Curve:
     """The first and the last update of its axis."""
     is_share: bool = False
     """Whether it is a fraction, shown in percent."""
-    scores: Sequence[PanelScore] = ()
+    scores: Sequence[TaskSetScore] = ()
     """Evaluations, shown as dots with their intervals."""
 
 
@@ -297,7 +297,7 @@ SHADES = 6
 """Shades of the accent colour."""
 
 
-def draw_intervals(scores: Sequence[tuple[str, PanelScore]], *, is_share: bool) -> Html:
+def draw_intervals(scores: Sequence[tuple[str, TaskSetScore]], *, is_share: bool) -> Html:
     """Scores and their intervals on one axis, one row each."""
     width, row, foot = 400.0, 34.0, 22.0
     bounds = [bound for _, score in scores for bound in score.interval]

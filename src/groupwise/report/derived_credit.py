@@ -13,7 +13,7 @@ import numpy as np
 
 from groupwise.credit import ByHistory, ByState, ByTask
 from groupwise.data.credit import Comparison, Credit, Shared, Trace, WeightedSum, find_own_rollout_only, spans_rollouts
-from groupwise.data.past_attempts import number_at
+from groupwise.data.past_rollouts import number_at
 from groupwise.data.records import SAMPLED_ELSEWHERE, Origin, Task
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.data.step_columns import lay_out_rows, make_rows
@@ -88,8 +88,8 @@ class DerivedCredit:
             CreditedTokens(
                 ids=row.get("response_ids") or (),
                 num_forced=int(row.get("forced") or 0),
-                values=token_credit.values[tokens.row(number)],
-                trains=token_credit.trains[tokens.row(number)] & may_train,
+                values=token_credit.values[tokens.find_tokens(number)],
+                trains=token_credit.trains[tokens.find_tokens(number)] & may_train,
             )
             for number, (row, may_train) in enumerate(zip(self.rows, keep, strict=True))
         ]
@@ -152,19 +152,19 @@ def describe_company(company: Sequence[ComparisonGroup]) -> str:
 def derive_credit(
     trajectories: Sequence[Mapping[str, Any]],
     algorithm: Algorithm | None,
-    recalled: Sequence[Mapping[str, Any]] = (),
+    replayed: Sequence[Mapping[str, Any]] = (),
     states: Sequence[StateBefore] = (),
 ) -> DerivedCredit | UnderivableCredit:
     """Compute the advantages again, or say why that fails or gives other numbers than the journal.
 
-    `recalled` are replayed rollouts that joined. `algorithm` None = unknown.
+    `replayed` are replayed rollouts that joined. `algorithm` None = unknown.
     """
     if algorithm is None:
         return UnderivableCredit(reason="the run's algorithm cannot be read here")
     if not any(record["steps"] for record in trajectories):
         return UnderivableCredit(reason="it has no steps")
     try:
-        derived = DerivedCredit.compute([*trajectories, *choose_compared(recalled)], algorithm, states)
+        derived = DerivedCredit.compute([*trajectories, *choose_compared(replayed)], algorithm, states)
     except (RecordError, ConfigError) as error:
         return UnderivableCredit(reason=str(error))
     if not derived.agrees:
@@ -173,9 +173,9 @@ def derive_credit(
     return derived
 
 
-def choose_compared(recalled: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def choose_compared(replayed: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The replayed rollouts that were compared again; the others keep their old advantages."""
-    return [record for record in recalled if not record["source"].keeps_credit]
+    return [record for record in replayed if not record["source"].keeps_credit]
 
 
 def measure_without_rescue(
@@ -183,7 +183,7 @@ def measure_without_rescue(
 ) -> dict[str, float] | None:
     """Mean absolute advantage of each group without replayed rollouts, hints and reward shaping; None = unknown."""
     joined = find_joined(trajectories)
-    own = [record for record in trajectories if (record["task"], record["attempt"]) not in joined]
+    own = [record for record in trajectories if (record["task"], record["rollout"]) not in joined]
     rows = [row | {"reward": row.get("reward_alone", row["reward"])} for record in own for row in record["steps"]]
     if algorithm is None or not rows:
         return None
@@ -273,7 +273,7 @@ def explain_run_step(
     *,
     number: int,
     task: str,
-    attempt: int,
+    rollout: int,
     step: int,
     token: int | None = None,
     other: Algorithm | None = None,
@@ -282,24 +282,24 @@ def explain_run_step(
     algorithm = other or folder.read_algorithm()
     only = None if needs_all_tasks(algorithm) else task
     trajectories = list(folder.journal.trajectories(number, task=only))
-    recalled = read_recalled_attempts(folder.journal, number, task=only)
+    replayed = read_replayed_rollouts(folder.journal, number, task=only)
     states = folder.journal.states_before(number)
     check_journaled(algorithm, states, where=f"{folder.path}: update {number}", path="algorithm")
-    asked = [row for row in [*trajectories, *recalled] if (row["task"], row["attempt"]) == (task, attempt)]
+    asked = [row for row in [*trajectories, *replayed] if (row["task"], row["rollout"]) == (task, rollout)]
     for source in (record["source"] for record in asked if "source" in record):
         if source.keeps_credit:
             raise RecordError(
-                f"task {task!r}, rollout {attempt} has its credit from update {source.number} and was not compared in "
-                f"update {number}; use --update {source.number} --task {source.task} --attempt {source.attempt}"
+                f"task {task!r}, rollout {rollout} has its credit from update {source.number} and was not compared in "
+                f"update {number}; use --update {source.number} --task {source.task} --rollout {source.rollout}"
             )
     # If the number differs from the journal's, the explanation prints both and their distance.
-    derived = DerivedCredit.compute([*trajectories, *choose_compared(recalled)], algorithm, states)
+    derived = DerivedCredit.compute([*trajectories, *choose_compared(replayed)], algorithm, states)
     explained = explain_whole_step(
         algorithm,
         derived.table,
         derived.credit,
         task=task,
-        attempt=attempt,
+        rollout=rollout,
         index=step,
         token=token,
         rows=derived.rows,
@@ -309,7 +309,7 @@ def explain_run_step(
         credit
         for record in asked
         for row, credit in zip(record["steps"], record["credit"], strict=True)
-        if row["index"] == step
+        if row["step"] == step
     ]
     if len(recorded) != 1:
         raise RecordError(f"{folder.path}: update {number} has {len(recorded)} rows of that step; expected one")
@@ -435,17 +435,17 @@ def choose_shade(credit: float, reach: float) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParentAttempt:
+class ParentRollout:
     """The rollout that another rollout comes from.
 
     Worked example: rollout 8 of a group of eight was replayed from update 4, where it was rollout 0 of the same task,
-    since every rollout had failed: number 4, attempt 0, why "every attempt failed".
+    since every rollout had failed: number 4, rollout 0, why "every rollout failed".
     """
 
     number: int
     """The update for which it was sampled."""
     task: str
-    attempt: int
+    rollout: int
     why: str
     log_ratio: float | None = None
     """How far the policy has moved away from it, in nats per token; None = not measured."""
@@ -453,19 +453,19 @@ class ParentAttempt:
     """Whether it trains on its old advantages and is not compared."""
 
 
-def read_recalled_attempts(journal: Journal, number: int, *, task: str | None = None) -> list[dict[str, Any]]:
+def read_replayed_rollouts(journal: Journal, number: int, *, task: str | None = None) -> list[dict[str, Any]]:
     """The replayed rollouts of an update, or of one task, in the form of `Journal.trajectories` plus `source`."""
-    past_attempts, records = journal.past_attempts, []
-    for row in past_attempts.list_recalled(number):
+    past_rollouts, records = journal.past_rollouts, []
+    for row in past_rollouts.list_replayed(number):
         if task not in (None, row["task"]):
             continue
-        past = past_attempts.find(row["from_task"], number=row["from_number"], attempt=row["from_attempt"])
-        read = past_attempts.read(past)
-        member = replace(read, task=Task(id=row["task"]), attempt=row["attempt"], origin=Origin.REPLAYED)
-        source = ParentAttempt(
+        past = past_rollouts.find(row["from_task"], number=row["from_number"], rollout=row["from_rollout"])
+        read = past_rollouts.read(past)
+        member = replace(read, task=Task(id=row["task"]), rollout=row["rollout"], origin=Origin.REPLAYED)
+        source = ParentRollout(
             number=past.number,
             task=past.task,
-            attempt=past.attempt,
+            rollout=past.rollout,
             why=row["why"],
             log_ratio=row["log_ratio"],
             keeps_credit=row["keeps_credit"],
@@ -473,7 +473,7 @@ def read_recalled_attempts(journal: Journal, number: int, *, task: str | None = 
         records.append(
             {
                 "task": row["task"],
-                "attempt": row["attempt"],
+                "rollout": row["rollout"],
                 "stop": read.stop.value,
                 "outcome": read.scores["return"],
                 "success": read.scores.get("success"),
@@ -488,39 +488,39 @@ def read_recalled_attempts(journal: Journal, number: int, *, task: str | None = 
     return records
 
 
-def find_joined(attempts: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
+def find_joined(rollouts: Sequence[Mapping[str, Any]]) -> set[tuple[str, int]]:
     """Task and number of the rollouts that joined a group from elsewhere.
 
     These are replayed rollouts, successes with a hint that are recorded without it, and rollouts with a hint beside
     rollouts without one. If a whole group has a hint, its rollouts are its own.
     """
-    unguided = {record["task"] for record in attempts if record["origin"] not in SAMPLED_ELSEWHERE}
+    unhinted = {record["task"] for record in rollouts if record["origin"] not in SAMPLED_ELSEWHERE}
     joined = set()
-    for record in attempts:
+    for record in rollouts:
         task, origin = record["task"], record["origin"]
         is_retold = str(record.get("parent") or "").startswith(f"{task}{MARK}")
-        is_beside = task in unguided and MARK not in task
-        if origin == Origin.REPLAYED.value or (origin == Origin.GUIDED.value and (is_retold or is_beside)):
-            joined.add((task, record["attempt"]))
+        is_beside = task in unhinted and MARK not in task
+        if origin == Origin.REPLAYED.value or (origin == Origin.HINTED.value and (is_retold or is_beside)):
+            joined.add((task, record["rollout"]))
     return joined
 
 
-def find_parent(record: Mapping[str, Any], number: int) -> ParentAttempt | None:
+def find_parent(record: Mapping[str, Any], number: int) -> ParentRollout | None:
     """The rollout that a rollout of an update comes from; None = it is new, or not recorded."""
-    recalled: ParentAttempt | None = record.get("source")
-    if recalled is not None:
-        return recalled
+    replayed: ParentRollout | None = record.get("source")
+    if replayed is not None:
+        return replayed
     parent, origin = record.get("parent"), record["origin"]
-    if not parent or origin not in (Origin.GUIDED.value, Origin.REFLECTED.value):
+    if not parent or origin not in (Origin.HINTED.value, Origin.REFLECTED.value):
         return None
     # A past rollout is `update/task/rollout`, one of the same update `task/rollout`; other ids are unknown.
-    rest, _, attempt = parent.rpartition("/")
+    rest, _, rollout = parent.rpartition("/")
     update, _, task = rest.partition("/")
-    if not attempt.isdecimal():
+    if not rollout.isdecimal():
         return None
     why = "shown in the prompt" if origin == Origin.REFLECTED.value else "the source of its hint"
-    if origin == Origin.GUIDED.value and rest.startswith(f"{record['task']}{MARK}"):
+    if origin == Origin.HINTED.value and rest.startswith(f"{record['task']}{MARK}"):
         why = "solved with a hint, recorded without it"
     elif update.isdecimal() and task:
         number, rest = int(update), task
-    return ParentAttempt(number=number, task=rest, attempt=int(attempt), why=why)
+    return ParentRollout(number=number, task=rest, rollout=int(rollout), why=why)

@@ -65,7 +65,7 @@ class GroupMember:
     """A member of a group: a step, a whole rollout with the mean of its steps, or a value that the method adds."""
 
     task: str | int
-    attempt: str | int | None
+    rollout: str | int | None
     """Id of its rollout; None = the method added it."""
     index: int | None
     """The step's index; None = it is not one step."""
@@ -113,8 +113,8 @@ class Explanation:
         return tuple(dict.fromkeys(reasons))
 
 
-def explain_step(table: StepTable, credit: Credit, *, task: str | int, attempt: str | int, index: int) -> Explanation:
-    return _explain_trace(table, credit.trace, find_step(table, task=task, attempt=attempt, index=index))
+def explain_step(table: StepTable, credit: Credit, *, task: str | int, rollout: str | int, index: int) -> Explanation:
+    return _explain_trace(table, credit.trace, find_step(table, task=task, rollout=rollout, index=index))
 
 
 def explain_channels(table: StepTable, algorithm: Algorithm, step: int) -> dict[str, Explanation]:
@@ -122,17 +122,17 @@ def explain_channels(table: StepTable, algorithm: Algorithm, step: int) -> dict[
     return {name: _explain_trace(table, credit.trace, step) for name, credit in algorithm.channel_credit(table).items()}
 
 
-def find_step(table: StepTable, *, task: str | int, attempt: str | int, index: int) -> int:
+def find_step(table: StepTable, *, task: str | int, rollout: str | int, index: int) -> int:
     """Position of a step in the table; ids may be given as text."""
     task_code = _find_code("task", task, table.task_ids)
     of_task = np.flatnonzero(table.task == task_code)
-    attempts = sorted(set(table.attempt[of_task].tolist()))
-    attempt_code = attempts[_find_code("rollout", attempt, [table.attempt_ids[code] for code in attempts])]
-    positions = np.flatnonzero((table.attempt == attempt_code) & (table.index == index))
+    rollouts = sorted(set(table.rollout[of_task].tolist()))
+    rollout_code = rollouts[_find_code("rollout", rollout, [table.rollout_ids[code] for code in rollouts])]
+    positions = np.flatnonzero((table.rollout == rollout_code) & (table.step == index))
     if not len(positions):
-        steps = table.index[table.attempt == attempt_code]
+        steps = table.step[table.rollout == rollout_code]
         raise RecordError(
-            f"task {task!r}, rollout {attempt!r} has no step {index}; its steps are {steps.min()} to {steps.max()}"
+            f"task {task!r}, rollout {rollout!r} has no step {index}; its steps are {steps.min()} to {steps.max()}"
         )
     return int(positions[0])
 
@@ -187,9 +187,9 @@ def _explain_comparison(table: StepTable, trace: Comparison, step: int, computed
         by_hand=credit,
         formula=f"({trace.signal[step]:.9g} - {float(level):.9g}) / {spread:.9g} = {credit:.6g}",
         members=(
-            *_list_members(table, trace.signal, steps, step, by_attempt=_counts_attempts(part)),
+            *_list_members(table, trace.signal, steps, step, by_rollout=_counts_rollouts(part)),
             *(
-                GroupMember(task=task, attempt=None, index=None, value=value, is_self=False, num_steps=0)
+                GroupMember(task=task, rollout=None, index=None, value=value, is_self=False, num_steps=0)
                 for value in virtual
             ),
         ),
@@ -198,9 +198,9 @@ def _explain_comparison(table: StepTable, trace: Comparison, step: int, computed
     )
 
 
-def _counts_attempts(part: object) -> bool:
+def _counts_rollouts(part: object) -> bool:
     """Whether each rollout counts once in the statistics, with the mean of its steps."""
-    return isinstance(part, Relative) and part.average == "attempt"
+    return isinstance(part, Relative) and part.average == "rollout"
 
 
 def _explain_signal(table: StepTable, trace: Comparison, step: int) -> Explanation:
@@ -245,17 +245,17 @@ def _list_counted(
 ) -> tuple[list[float | Fraction], int]:
     """The values of the statistics, and the index of the step's own value."""
     values: list[float | Fraction]
-    if _counts_attempts(part):
-        attempts = _group_by_attempt(table, steps)
-        values = [mean(trace.signal[own].tolist()) for own in attempts.values()]
-        return values + list(part.virtual), list(attempts).index(int(table.attempt[step]))
+    if _counts_rollouts(part):
+        rollouts = _group_by_rollout(table, steps)
+        values = [mean(trace.signal[own].tolist()) for own in rollouts.values()]
+        return values + list(part.virtual), list(rollouts).index(int(table.rollout[step]))
     values = list(trace.signal[steps].tolist())
     return values + list(part.virtual), int(np.flatnonzero(steps == step)[0])
 
 
-def _group_by_attempt(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
+def _group_by_rollout(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
     """The steps of each rollout, in the order of rollouts."""
-    return {attempt: steps[table.attempt[steps] == attempt] for attempt in sorted(set(table.attempt[steps].tolist()))}
+    return {rollout: steps[table.rollout[steps] == rollout] for rollout in sorted(set(table.rollout[steps].tolist()))}
 
 
 def _is_all_equal(table: StepTable, part: object, trace: Comparison, steps: IntArray) -> bool:
@@ -300,10 +300,10 @@ def _explain_shared(table: StepTable, trace: Shared, step: int, computed: Explan
         formula = "shared with no other rollout: its own credit"
     else:
         steps = np.flatnonzero(trace.label == trace.label[step])
-        once = isinstance(trace.part, Merged) and trace.part.count == "attempt"
-        members = _list_members(table, trace.of.values, steps, step, by_attempt=once)
+        once = isinstance(trace.part, Merged) and trace.part.count == "rollout"
+        members = _list_members(table, trace.of.values, steps, step, by_rollout=once)
         counted: list[float | Fraction] = (
-            [mean(trace.of.values[own].tolist()) for own in _group_by_attempt(table, steps).values()]
+            [mean(trace.of.values[own].tolist()) for own in _group_by_rollout(table, steps).values()]
             if once
             else trace.of.values[steps].tolist()
         )
@@ -333,7 +333,7 @@ def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int, computed: E
         computed,
         by_hand=float(derivation.value),
         formula=derivation.formula,
-        members=_list_members(table, values, counted, step, by_attempt=False),
+        members=_list_members(table, values, counted, step, by_rollout=False),
         inner=tuple((weight, _explain_trace(table, term, step)) for weight, term in derivation.terms),
         not_derived=derivation.not_derived,
     )
@@ -341,7 +341,7 @@ def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int, computed: E
 
 def _derive_signal(table: StepTable, signal: object, step: int) -> float | Fraction | None:
     """A signal, derived again; None for an unknown signal."""
-    attempt = table.attempt == table.attempt[step]
+    rollout = table.rollout == table.rollout[step]
     if isinstance(signal, StepRewardSignal):
         return float(table.reward[step])
     if isinstance(signal, ColumnSignal):
@@ -349,9 +349,9 @@ def _derive_signal(table: StepTable, signal: object, step: int) -> float | Fract
     if isinstance(signal, EpisodeReturn) and "outcome" in table.extra:
         return float(table.column("outcome")[step])
     if isinstance(signal, EpisodeReturn):
-        return mean(table.reward[attempt].tolist()) * int(attempt.sum())
-    if isinstance(signal, ReturnToGo) and signal.within == "attempt":
-        later = np.flatnonzero(attempt & (table.index >= table.index[step])).tolist()
+        return mean(table.reward[rollout].tolist()) * int(rollout.sum())
+    if isinstance(signal, ReturnToGo) and signal.within == "rollout":
+        later = np.flatnonzero(rollout & (table.step >= table.step[step])).tolist()
         rewards = [reward for place in later if (reward := _derive_signal(table, signal.of, place)) is not None]
         return discount(rewards, signal.gamma) if len(rewards) == len(later) else None
     if isinstance(signal, Bounded):
@@ -375,17 +375,17 @@ def _is_penalised(table: StepTable, signal: Penalised | PenalisedRefusals, step:
 
 
 def _list_members(
-    table: StepTable, values: Any, steps: IntArray, step: int, *, by_attempt: bool
+    table: StepTable, values: Any, steps: IntArray, step: int, *, by_rollout: bool
 ) -> tuple[GroupMember, ...]:
     """The members of the statistics: steps, or rollouts with the mean of their steps."""
     counted = (
-        list(_group_by_attempt(table, steps).values()) if by_attempt else [steps[i : i + 1] for i in range(len(steps))]
+        list(_group_by_rollout(table, steps).values()) if by_rollout else [steps[i : i + 1] for i in range(len(steps))]
     )
     return tuple(
         GroupMember(
             task=table.task_ids[table.task[own[0]]],
-            attempt=table.attempt_ids[table.attempt[own[0]]],
-            index=int(table.index[own[0]]) if len(own) == 1 else None,
+            rollout=table.rollout_ids[table.rollout[own[0]]],
+            index=int(table.step[own[0]]) if len(own) == 1 else None,
             value=float(mean(values[own].tolist())),
             is_self=bool((own == step).any()),
             num_steps=len(own),

@@ -81,7 +81,7 @@ def explain_whole_step(
     credit: Credit,
     *,
     task: str | int,
-    attempt: str | int,
+    rollout: str | int,
     index: int,
     token: int | None = None,
     rows: Sequence[Mapping[str, Any]] = (),
@@ -92,7 +92,7 @@ def explain_whole_step(
     To explain the token at position `token` too, `rows` must have the recorded tokens. `cut` returns the texts of a
     response's tokens.
     """
-    position = find_step(table, task=task, attempt=attempt, index=index)
+    position = find_step(table, task=task, rollout=rollout, index=index)
     of_token = None
     if token is not None:
         tokens = TokenTable.from_rows(table, rows)
@@ -104,10 +104,10 @@ def explain_whole_step(
         table=table,
         credit=credit,
         position=position,
-        explanation=explain_step(table, credit, task=task, attempt=attempt, index=index),
+        explanation=explain_step(table, credit, task=task, rollout=rollout, index=index),
         channels=explain_channels(table, algorithm, position),
         token=of_token,
-        pairs=tuple(choose_pairs(explain_pairs(algorithm, table, credit), task=task, attempt=attempt, step=index)),
+        pairs=tuple(choose_pairs(explain_pairs(algorithm, table, credit), task=task, rollout=rollout, step=index)),
     )
 
 
@@ -121,7 +121,7 @@ NUM_NEIGHBOURS = 5
 class TokenMember:
     """A token that another token was compared with."""
 
-    attempt: str | int
+    rollout: str | int
     index: int
     position: int
     value: float
@@ -259,7 +259,7 @@ def _derive(
     table: StepTable, credit: Credit, tokens: TokenTable, token: int, trace: TokenTrace | OwnTokenTrace
 ) -> tuple[Derivation, str]:
     """The number, derived again, and what could not be derived."""
-    own = float(credit.values[tokens.step[token]])
+    own = float(credit.values[tokens.row[token]])
     if isinstance(trace, TokenTrace):
         weight = _derive_weight(trace.part, tokens, token)
         used = float(trace.weight[token]) if weight is None else float(weight)
@@ -277,7 +277,7 @@ def _derive(
 
 def _derive_weight(part: object, tokens: TokenTable, token: int) -> Fraction | None:
     """A token's weight, derived again; None for an unknown part."""
-    of_step = [k for k, step in enumerate(tokens.step.tolist()) if step == tokens.step[token]]
+    of_step = [k for k, step in enumerate(tokens.row.tolist()) if step == tokens.row[token]]
     if isinstance(part, DiscountedTokens):
         return Fraction(part.gamma) ** (len(of_step) - 1 - of_step.index(token))
     return Fraction(1) if isinstance(part, FirstTokens | DualDownSampling) else None
@@ -286,9 +286,9 @@ def _derive_weight(part: object, tokens: TokenTable, token: int) -> Fraction | N
 def _list_members(table: StepTable, tokens: TokenTable, derivation: Derivation) -> tuple[TokenMember, ...]:
     return tuple(
         TokenMember(
-            attempt=table.attempt_ids[table.attempt[tokens.step[token]]],
-            index=int(table.index[tokens.step[token]]),
-            position=int(tokens.position[token]) + tokens.num_forced(int(tokens.step[token])),
+            rollout=table.rollout_ids[table.rollout[tokens.row[token]]],
+            index=int(table.step[tokens.row[token]]),
+            position=int(tokens.position[token]) + tokens.num_forced(int(tokens.row[token])),
             value=float(value),
         )
         for token, value in derivation.members
@@ -343,14 +343,14 @@ def explain_pairs(algorithm: Algorithm, table: StepTable, credit: Credit) -> lis
 
 
 def choose_pairs(
-    pairs: Iterable[ExplainedPair], *, task: str | int, attempt: str | int, step: int | None = None
+    pairs: Iterable[ExplainedPair], *, task: str | int, rollout: str | int, step: int | None = None
 ) -> list[ExplainedPair]:
     """The pairs of a rollout; with `step`, only those of the whole rollout or of that step."""
     chosen = []
     for pair in pairs:
         sides = ((pair.winner, pair.winner_step), (pair.loser, pair.loser_step))
         if str(pair.task) == str(task) and any(
-            str(name) == str(attempt) and (step is None or index is None or index == step) for name, index in sides
+            str(name) == str(rollout) and (step is None or index is None or index == step) for name, index in sides
         ):
             chosen.append(pair)
     return chosen
@@ -360,16 +360,16 @@ def _list_trained(table: StepTable, keep: BoolArray) -> set[tuple[int, int | Non
     """The rollouts and steps that train. The loss leaves out a pair if a member sampled no token."""
     steps = table.step_of_row[keep]
     steps = steps[table.tokens[steps] > 0]
-    attempts = table.attempt[steps].tolist()
-    return {*zip(attempts, table.index[steps].tolist(), strict=True), *((attempt, None) for attempt in attempts)}
+    rollouts = table.rollout[steps].tolist()
+    return {*zip(rollouts, table.step[steps].tolist(), strict=True), *((rollout, None) for rollout in rollouts)}
 
 
 def _explain_pair(pairing: object, table: StepTable, pair: Pair) -> ExplainedPair:
     why = pairing.describe_pair(table, pair) if isinstance(pairing, PairReasons) else compare_returns(table, pair)
     return ExplainedPair(
-        task=table.task_ids[table.task[table.attempts.first[pair.winner]]],
-        winner=table.attempt_ids[pair.winner],
-        loser=table.attempt_ids[pair.loser],
+        task=table.task_ids[table.task[table.rollouts.first[pair.winner]]],
+        winner=table.rollout_ids[pair.winner],
+        loser=table.rollout_ids[pair.loser],
         winner_step=pair.winner_step,
         loser_step=pair.loser_step,
         gap=float(pair.gap),
@@ -387,7 +387,7 @@ class DroppedStep:
 
     filter: str
     task: str | int
-    attempt: str | int
+    rollout: str | int
     index: int
     credit: float
 
@@ -399,8 +399,8 @@ def find_steps_dropped_by_credit(algorithm: Algorithm, table: StepTable, credit:
         DroppedStep(
             filter=name_of(part),
             task=table.task_ids[table.task[step]],
-            attempt=table.attempt_ids[table.attempt[step]],
-            index=int(table.index[step]),
+            rollout=table.rollout_ids[table.rollout[step]],
+            index=int(table.step[step]),
             credit=float(earned.values[step]),
         )
         for part in algorithm.credit_filters

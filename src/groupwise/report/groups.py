@@ -12,13 +12,13 @@ from groupwise.report.derived_credit import (
     ComparisonGroup,
     CreditedTokens,
     DerivedCredit,
-    ParentAttempt,
+    ParentRollout,
     UnderivableCredit,
     derive_credit,
     find_joined,
     find_parent,
     measure_without_rescue,
-    read_recalled_attempts,
+    read_replayed_rollouts,
 )
 from groupwise.report.explained_step import ExplainedPair, explain_pairs
 from groupwise.report.prompts import make_response_decoder
@@ -67,11 +67,11 @@ class PlayedStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayedAttempt:
+class PlayedRollout:
     """A rollout of a task."""
 
     task: str
-    attempt: int
+    rollout: int
     stop: str
     outcome: float
     """Its final score, or the sum of its rewards."""
@@ -80,7 +80,7 @@ class PlayedAttempt:
     origin: str
     error: str | None
     steps: tuple[PlayedStep, ...]
-    source: ParentAttempt | None = None
+    source: ParentRollout | None = None
     """The rollout that it comes from, by replay or by its prompt; None = it is new."""
     set_aside_by: str = ""
     """The part that left it out of all comparisons, and why; empty = none."""
@@ -97,12 +97,12 @@ class PlayedGroup:
     """The rollouts of one task of an update."""
 
     task: str
-    attempts: tuple[PlayedAttempt, ...]
-    joined: tuple[PlayedAttempt, ...] = ()
+    rollouts: tuple[PlayedRollout, ...]
+    joined: tuple[PlayedRollout, ...] = ()
     """Rollouts that joined it: replayed ones, and rollouts with a hint beside rollouts without one."""
     size_without: float | None = None
     """Mean absolute advantage without joined rollouts and reward shaping; None = nothing changes, or unknown."""
-    set_aside: tuple[PlayedAttempt, ...] = ()
+    set_aside: tuple[PlayedRollout, ...] = ()
     """Rollouts that were sampled but not used."""
     pairs: tuple[ExplainedPair, ...] | None = None
     """The pairs for the loss; None = the loss reads none, or they cannot be derived again."""
@@ -113,7 +113,7 @@ class PlayedGroup:
 
     @property
     def outcomes(self) -> list[float]:
-        return [attempt.outcome for attempt in self.attempts]
+        return [rollout.outcome for rollout in self.rollouts]
 
     @property
     def spread(self) -> float:
@@ -127,7 +127,7 @@ class PlayedGroup:
     @property
     def steps(self) -> list[PlayedStep]:
         """The steps of its own rollouts."""
-        return [step for attempt in self.attempts for step in attempt.steps]
+        return [step for rollout in self.rollouts for step in rollout.steps]
 
     @property
     def num_compared(self) -> int | None:
@@ -140,11 +140,11 @@ class PlayedGroup:
         """Whether it has a learning signal: a nonzero advantage, or a pair if the loss reads pairs."""
         if self.pairs is not None:
             return bool(self.pairs)
-        return any(step.has_credit for attempt in self.members for step in attempt.steps)
+        return any(step.has_credit for rollout in self.members for step in rollout.steps)
 
     @property
-    def members(self) -> tuple[PlayedAttempt, ...]:
-        return self.attempts + self.joined
+    def members(self) -> tuple[PlayedRollout, ...]:
+        return self.rollouts + self.joined
 
     @property
     def credit_size(self) -> float:
@@ -152,25 +152,25 @@ class PlayedGroup:
         steps = self.steps
         return math.fsum(abs(step.credit) for step in steps) / max(len(steps), 1)
 
-    def best(self) -> PlayedAttempt:
+    def best(self) -> PlayedRollout:
         """The rollout with the highest final score; among equals the shortest, then the first."""
         return self._rank()[0]
 
-    def worst(self) -> PlayedAttempt:
+    def worst(self) -> PlayedRollout:
         """The rollout with the lowest final score; among equals the longest, then the last."""
         return self._rank()[-1]
 
-    def _rank(self) -> list[PlayedAttempt]:
-        attempts = self.attempts or self.joined or self.set_aside
-        return sorted(attempts, key=lambda attempt: (-attempt.outcome, len(attempt.steps), attempt.attempt))
+    def _rank(self) -> list[PlayedRollout]:
+        rollouts = self.rollouts or self.joined or self.set_aside
+        return sorted(rollouts, key=lambda rollout: (-rollout.outcome, len(rollout.steps), rollout.rollout))
 
 
-def find_attempt(group: PlayedGroup, number: int, *, where: str) -> PlayedAttempt:
-    attempts = (*group.members, *group.set_aside)
-    for attempt in attempts:
-        if attempt.attempt == number:
-            return attempt
-    known = ", ".join(str(attempt.attempt) for attempt in attempts)
+def find_rollout(group: PlayedGroup, number: int, *, where: str) -> PlayedRollout:
+    rollouts = (*group.members, *group.set_aside)
+    for rollout in rollouts:
+        if rollout.rollout == number:
+            return rollout
+    known = ", ".join(str(rollout.rollout) for rollout in rollouts)
     raise RecordError(f"{where}, task {group.task!r}: there is no rollout {number}; there are {known}")
 
 
@@ -185,8 +185,8 @@ def describe_missing_details(groups: Iterable[PlayedGroup]) -> str:
 def describe_set_aside(group: PlayedGroup) -> str:
     """Which rollouts were left out, and by which part."""
     numbers_by: dict[str, list[str]] = {}
-    for attempt in group.set_aside:
-        numbers_by.setdefault(attempt.set_aside_by, []).append(str(attempt.attempt))
+    for rollout in group.set_aside:
+        numbers_by.setdefault(rollout.set_aside_by, []).append(str(rollout.rollout))
     return "; ".join(
         f"rollout{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} left out by {part}"
         for part, numbers in numbers_by.items()
@@ -196,9 +196,9 @@ def describe_set_aside(group: PlayedGroup) -> str:
 def describe_requests(group: PlayedGroup) -> list[str]:
     """What the plan requested for the rollouts of a group, one line per request."""
     numbers_by: dict[str, list[str]] = {}
-    for attempt in (*group.members, *group.set_aside):
-        if attempt.request_words:
-            numbers_by.setdefault(attempt.request_words, []).append(str(attempt.attempt))
+    for rollout in (*group.members, *group.set_aside):
+        if rollout.request_words:
+            numbers_by.setdefault(rollout.request_words, []).append(str(rollout.rollout))
     return [
         f"rollout{'s' if len(numbers) > 1 else ''} {', '.join(numbers)} requested: {words}"
         for words, numbers in numbers_by.items()
@@ -216,41 +216,41 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
         known = folder.updates
         words = f"its updates are {known[0]} to {known[-1]}" if known else "it has none yet"
         raise RecordError(f"{folder.path}: there is no update {number}; {words}")
-    recalled, algorithm = read_recalled_attempts(folder.journal, number), folder.find_algorithm()
+    replayed, algorithm = read_replayed_rollouts(folder.journal, number), folder.find_algorithm()
     states = folder.journal.states_before(number)
-    derived = derive_credit(records, algorithm, recalled, states)
+    derived = derive_credit(records, algorithm, replayed, states)
     details, missing = _index_details(derived)
     alone = {"compared": False, "company": ()}
     unknown = {"compared": None, "company": ()} if isinstance(derived, UnderivableCredit) else alone
     decode, request_words = make_response_decoder(folder.path), folder.journal.request_words(number)
 
-    def make_attempt(record: Mapping[str, Any]) -> PlayedAttempt:
-        names = ("task", "attempt", "stop", "outcome", "success", "origin")
+    def make_rollout(record: Mapping[str, Any]) -> PlayedRollout:
+        names = ("task", "rollout", "stop", "outcome", "success", "origin")
         took_part = "credit" in record
         steps = [
             _make_step(row, credit, details.get(_identify(row), unknown) if took_part else alone, decode)
             for row, credit in zip(record["steps"], record.get("credit", repeat(0.0)), strict=took_part)
         ]
-        return PlayedAttempt(
+        return PlayedRollout(
             **{name: record[name] for name in names},
             error=record.get("error"),
             steps=tuple(steps),
             source=find_parent(record, number),
             set_aside_by=record.get("set_aside_by", ""),
-            request_words=request_words.get((record["task"], record["attempt"]), ""),
+            request_words=request_words.get((record["task"], record["rollout"]), ""),
         )
 
-    by_task: dict[str, dict[str, list[PlayedAttempt]]] = {}
-    joined = find_joined([*records, *recalled])
-    for record in [*records, *recalled, *folder.journal.set_aside(number)]:
-        kinds = by_task.setdefault(record["task"], {"attempts": [], "joined": [], "set_aside": []})
-        is_joined = (record["task"], record["attempt"]) in joined
-        kind = "set_aside" if "set_aside_by" in record else "joined" if is_joined else "attempts"
-        kinds[kind].append(make_attempt(record))
+    by_task: dict[str, dict[str, list[PlayedRollout]]] = {}
+    joined = find_joined([*records, *replayed])
+    for record in [*records, *replayed, *folder.journal.set_aside(number)]:
+        kinds = by_task.setdefault(record["task"], {"rollouts": [], "joined": [], "set_aside": []})
+        is_joined = (record["task"], record["rollout"]) in joined
+        kind = "set_aside" if "set_aside_by" in record else "joined" if is_joined else "rollouts"
+        kinds[kind].append(make_rollout(record))
     groups = [
         PlayedGroup(
             task=task,
-            attempts=tuple(kinds["attempts"]),
+            rollouts=tuple(kinds["rollouts"]),
             joined=tuple(kinds["joined"]),
             set_aside=tuple(kinds["set_aside"]),
         )
@@ -259,7 +259,7 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     if isinstance(derived, UnderivableCredit):
         return [replace(group, underived=derived.describe(number)) if group.steps else group for group in groups]
     pairs, pairs_missing = _read_pairs(derived)
-    changed = {group.task for group in groups if group.joined or any(own.is_shaped for own in group.attempts)}
+    changed = {group.task for group in groups if group.joined or any(own.is_shaped for own in group.rollouts)}
     sizes = (measure_without_rescue(records, algorithm, states) or {}) if changed else {}
     return [
         replace(
@@ -277,8 +277,8 @@ def find_underived(folder: RunFolder) -> dict[int, UnderivableCredit]:
     algorithm = folder.find_algorithm()
     underived: dict[int, UnderivableCredit] = {}
     for number in folder.updates:
-        records, recalled = list(folder.journal.trajectories(number)), read_recalled_attempts(folder.journal, number)
-        derived = derive_credit(records, algorithm, recalled, folder.journal.states_before(number))
+        records, replayed = list(folder.journal.trajectories(number)), read_replayed_rollouts(folder.journal, number)
+        derived = derive_credit(records, algorithm, replayed, folder.journal.states_before(number))
         if isinstance(derived, UnderivableCredit) and any(record["steps"] for record in records):
             underived[number] = derived
     return underived
@@ -318,13 +318,13 @@ def _read_pairs(derived: DerivedCredit) -> tuple[dict[str | int, tuple[Explained
 
 
 def _identify(row: Mapping[str, Any]) -> _Identity:
-    return row["task"], row["attempt"], row["index"]
+    return row["task"], row["rollout"], row["step"]
 
 
 def _make_step(row: Mapping[str, Any], credit: float, details: Mapping[str, Any], decode: Decoder | None) -> PlayedStep:
     flaws = {"malformed": row.get("well_formed"), "refused": row.get("accepted"), "invalid": row.get("valid")}
     return PlayedStep(
-        index=row["index"],
+        index=row["step"],
         observation=str(row.get("observation") or ""),
         action=str(row.get("action") or ""),
         response=decode(row["response_ids"]) if decode and row.get("response_ids") else "",

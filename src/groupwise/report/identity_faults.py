@@ -47,7 +47,7 @@ class IdentityCheck:
 
 
 @dataclass(frozen=True, eq=False)
-class AttemptRows:
+class RolloutRows:
     """A chunk's rows by group and rollout, sorted by step index."""
 
     rollouts: RolloutsChunk
@@ -56,11 +56,11 @@ class AttemptRows:
     def __post_init__(self) -> None:
         columns = self.rollouts.columns
         rows: dict[Any, dict[Any, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for row, (task, attempt) in enumerate(zip(columns["task"], columns["attempt"], strict=True)):
-            rows[task][attempt].append(row)
-        index, segment = columns["index"], columns.get("segment")
-        for attempts in rows.values():
-            for listed in attempts.values():
+        for row, (task, rollout) in enumerate(zip(columns["task"], columns["rollout"], strict=True)):
+            rows[task][rollout].append(row)
+        index, segment = columns["step"], columns.get("segment")
+        for rollouts in rows.values():
+            for listed in rollouts.values():
                 listed.sort(key=lambda row: (index[row], segment[row] if segment else 0))
         object.__setattr__(self, "rows", rows)
 
@@ -69,12 +69,12 @@ class AttemptRows:
 
     def walk(self) -> Iterator[tuple[Any, Any, list[int]]]:
         """Group, id and rows of every rollout."""
-        for task, attempts in self.rows.items():
-            for attempt, rows in attempts.items():
-                yield task, attempt, rows
+        for task, rollouts in self.rows.items():
+            for rollout, rows in rollouts.items():
+                yield task, rollout, rows
 
 
-FindFaults = Callable[[AttemptRows], Found]
+FindFaults = Callable[[RolloutRows], Found]
 CHECKS: list[IdentityCheck] = []
 """All checks, errors first."""
 
@@ -92,25 +92,25 @@ def _check(kind: str, severity: Literal["error", "warning"], meaning: str) -> Ca
     "error",
     "A copied row counts twice in every statistic. Drop it, or number the parts of a step with `segment`.",
 )
-def _find_duplicated_rows(attempts: AttemptRows) -> Found:
-    index, segment = attempts.column("index"), attempts.column("segment")
-    for task, attempt, rows in attempts.walk():
+def _find_duplicated_rows(rollouts: RolloutRows) -> Found:
+    index, segment = rollouts.column("step"), rollouts.column("segment")
+    for task, rollout, rows in rollouts.walk():
         for before, row in pairwise(rows):
             if (index[before], segment[before]) == (index[row], segment[row]):
-                what = f"group {task!r}, attempt {attempt!r}, index {index[row]} twice"
+                what = f"group {task!r}, rollout {rollout!r}, index {index[row]} twice"
                 yield (before, row), what
 
 
 @_check(
     "two-first-observations",
     "error",
-    "The attempts of a group were not attempts at one task: seed the environment by the task.",
+    "The rollouts of a group were not rollouts at one task: seed the environment by the task.",
 )
-def _find_two_first_observations(attempts: AttemptRows) -> Found:
-    shown, state, index = attempts.column("first_observation"), attempts.column("state"), attempts.column("index")
-    for task, by_attempt in attempts.rows.items():
+def _find_two_first_observations(rollouts: RolloutRows) -> Found:
+    shown, state, index = rollouts.column("first_observation"), rollouts.column("state"), rollouts.column("step")
+    for task, by_rollout in rollouts.rows.items():
         starts: dict[Any, int] = {}
-        for rows in by_attempt.values():
+        for rows in by_rollout.values():
             if index[rows[0]] == 0:
                 observation = shown[rows[0]] if shown[rows[0]] is not None else state[rows[0]]
                 if observation is not None:
@@ -119,33 +119,33 @@ def _find_two_first_observations(attempts: AttemptRows) -> Found:
             yield starts.values(), f"group {task!r} starts from {len(starts)} observations"
 
 
-@_check("two-outcomes", "error", "An outcome belongs to the attempt; put per-step amounts into `reward`.")
-def _find_two_outcomes(attempts: AttemptRows) -> Found:
-    outcome = attempts.column("outcome")
-    for task, attempt, rows in attempts.walk():
+@_check("two-outcomes", "error", "An outcome belongs to the rollout; put per-step amounts into `reward`.")
+def _find_two_outcomes(rollouts: RolloutRows) -> Found:
+    outcome = rollouts.column("outcome")
+    for task, rollout, rows in rollouts.walk():
         values = {outcome[row]: row for row in rows}
         if len(values) > 1:
-            what = f"group {task!r}, attempt {attempt!r} has outcomes {sorted(values, key=str)}"
+            what = f"group {task!r}, rollout {rollout!r} has outcomes {sorted(values, key=str)}"
             yield values.values(), what
 
 
 @_check("row-after-the-end", "error", "Steps after the end were not played: drop the rows of finished environments.")
-def _find_rows_after_the_end(attempts: AttemptRows) -> Found:
-    stop, index = attempts.column("stop"), attempts.column("index")
-    for task, attempt, rows in attempts.walk():
+def _find_rows_after_the_end(rollouts: RolloutRows) -> Found:
+    stop, index = rollouts.column("stop"), rollouts.column("step")
+    for task, rollout, rows in rollouts.walk():
         ended = [row for row in rows if stop[row] is not None and index[row] < index[rows[-1]]]
         if ended:
-            yield ended[:1], f"group {task!r}, attempt {attempt!r} goes on after {stop[ended[0]]!r}"
+            yield ended[:1], f"group {task!r}, rollout {rollout!r} goes on after {stop[ended[0]]!r}"
 
 
 @_check("gap-in-steps", "warning", "History cannot be read across a missing step; returns skip it. Record every step.")
-def _find_gaps_in_steps(attempts: AttemptRows) -> Found:
-    index = attempts.column("index")
-    for task, attempt, rows in attempts.walk():
+def _find_gaps_in_steps(rollouts: RolloutRows) -> Found:
+    index = rollouts.column("step")
+    for task, rollout, rows in rollouts.walk():
         seen = sorted({index[row] for row in rows})
         if seen != list(range(len(seen))):
             missing = next(i for i, number in enumerate(seen) if number != i)
-            yield rows[:1], f"group {task!r}, attempt {attempt!r} has no step {missing} but has {seen[-1]}"
+            yield rows[:1], f"group {task!r}, rollout {rollout!r} has no step {missing} but has {seen[-1]}"
 
 
 @_check(
@@ -153,30 +153,30 @@ def _find_gaps_in_steps(attempts: AttemptRows) -> Found:
     "warning",
     "Step-level methods (GiGPO, HGPO) read rewards, which are all 0: put the outcome on the last step too.",
 )
-def _find_outcomes_without_rewards(attempts: AttemptRows) -> Found:
-    outcome, reward = attempts.column("outcome"), attempts.column("reward")
-    for task, by_attempt in attempts.rows.items():
-        rows = [row for listed in by_attempt.values() for row in listed]
+def _find_outcomes_without_rewards(rollouts: RolloutRows) -> Found:
+    outcome, reward = rollouts.column("outcome"), rollouts.column("reward")
+    for task, by_rollout in rollouts.rows.items():
+        rows = [row for listed in by_rollout.values() for row in listed]
         if any(outcome[row] for row in rows) and not any(reward[row] for row in rows):
             yield rows[:1], f"group {task!r} has outcomes and no rewards"
 
 
 @_check(
-    "copied-attempt",
+    "copied-rollout",
     "warning",
     "Padding copies inflate groups; if it is no copy, the sampler may be greedy or share its seed.",
 )
-def _find_copied_attempts(attempts: AttemptRows) -> Found:
-    state, action, reward = attempts.column("state"), attempts.column("action"), attempts.column("reward")
-    outcome = attempts.column("outcome")
-    for task, by_attempt in attempts.rows.items():
+def _find_copied_rollouts(rollouts: RolloutRows) -> Found:
+    state, action, reward = rollouts.column("state"), rollouts.column("action"), rollouts.column("reward")
+    outcome = rollouts.column("outcome")
+    for task, by_rollout in rollouts.rows.items():
         seen: dict[Any, Any] = {}
-        for attempt, rows in by_attempt.items():
+        for rollout, rows in by_rollout.items():
             content = tuple((state[row], action[row], reward[row], outcome[row]) for row in rows)
             if len(content) > 1 and content in seen:
-                what = f"group {task!r}: attempt {attempt!r} repeats attempt {seen[content]!r} in all {len(rows)} rows"
+                what = f"group {task!r}: rollout {rollout!r} repeats rollout {seen[content]!r} in all {len(rows)} rows"
                 yield rows[:1], what
-            seen.setdefault(content, attempt)
+            seen.setdefault(content, rollout)
 
 
 @_check(
@@ -184,11 +184,11 @@ def _find_copied_attempts(attempts: AttemptRows) -> Found:
     "warning",
     "A counter or clock in the state keeps equal states apart: strip it from the state key.",
 )
-def _find_counters_in_states(attempts: AttemptRows) -> Found:
+def _find_counters_in_states(rollouts: RolloutRows) -> Found:
     """Text states that would be equal without their numbers."""
-    state, index = attempts.column("state"), attempts.column("index")
-    for task, by_attempt in attempts.rows.items():
-        rows = [row for listed in by_attempt.values() for row in listed if isinstance(state[row], str)]
+    state, index = rollouts.column("state"), rollouts.column("step")
+    for task, by_rollout in rollouts.rows.items():
+        rows = [row for listed in by_rollout.values() for row in listed if isinstance(state[row], str)]
         later = [row for row in rows if index[row] > 0]
         if len(later) < 8:
             continue
@@ -203,29 +203,29 @@ def _find_counters_in_states(attempts: AttemptRows) -> Found:
 
 
 @_check("no-state", "warning", "Methods that compare by state (GiGPO, HGPO) have nothing to work with: record `state`.")
-def _find_missing_states(attempts: AttemptRows) -> Found:
-    state = attempts.column("state")
-    for task, by_attempt in attempts.rows.items():
-        rows = [row for listed in by_attempt.values() for row in listed]
+def _find_missing_states(rollouts: RolloutRows) -> Found:
+    state = rollouts.column("state")
+    for task, by_rollout in rollouts.rows.items():
+        rows = [row for listed in by_rollout.values() for row in listed]
         if all(state[row] is None for row in rows):
             yield rows[:1], f"group {task!r} has no state on any of {len(rows)} rows"
 
 
-@_check("lone-attempt", "warning", "One attempt has nobody to be compared with, or group ids were made per attempt.")
-def _find_lone_attempts(attempts: AttemptRows) -> Found:
-    for task, by_attempt in attempts.rows.items():
-        if len(by_attempt) == 1:
-            rows = next(iter(by_attempt.values()))
-            yield rows[:1], f"group {task!r} has one attempt"
+@_check("lone-rollout", "warning", "One rollout has nobody to be compared with, or group ids were made per rollout.")
+def _find_lone_rollouts(rollouts: RolloutRows) -> Found:
+    for task, by_rollout in rollouts.rows.items():
+        if len(by_rollout) == 1:
+            rows = next(iter(by_rollout.values()))
+            yield rows[:1], f"group {task!r} has one rollout"
 
 
 @_check(
-    "several-versions", "warning", "The group's attempts come from several policies; keep log-probs and correct for it."
+    "several-versions", "warning", "The group's rollouts come from several policies; keep log-probs and correct for it."
 )
-def _find_several_versions(attempts: AttemptRows) -> Found:
-    version = attempts.column("version")
-    for task, by_attempt in attempts.rows.items():
-        seen = {version[row]: row for rows in by_attempt.values() for row in rows if version[row] is not None}
+def _find_several_versions(rollouts: RolloutRows) -> Found:
+    version = rollouts.column("version")
+    for task, by_rollout in rollouts.rows.items():
+        seen = {version[row]: row for rows in by_rollout.values() for row in rows if version[row] is not None}
         if len(seen) > 1:
             yield seen.values(), f"group {task!r} mixes versions {sorted(seen)}"
 
@@ -237,13 +237,13 @@ class FaultTally:
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[IdentityFault]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, rollouts: RolloutsChunk) -> None:
-        attempts = AttemptRows(rollouts)
+    def add(self, chunk: RolloutsChunk) -> None:
+        rollouts = RolloutRows(chunk)
         for check in CHECKS:
-            for rows, found in check.find(attempts):
+            for rows, found in check.find(rollouts):
                 self.counts[check.kind] += 1
                 if len(self.examples[check.kind]) < MAX_EXAMPLES:
-                    lines = tuple(rollouts.lines[row] for row in rows)
+                    lines = tuple(chunk.lines[row] for row in rows)
                     self.examples[check.kind].append(IdentityFault(kind=check.kind, lines=lines, found=found))
 
     @property

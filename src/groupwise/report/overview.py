@@ -11,7 +11,7 @@ from groupwise.training.run_reader import RunFolder
 
 MAX_NUMBERS = 8
 """Updates that a sentence lists."""
-PENALTIES_ALONE = "credit/penalties_alone"
+PENALTIES_ALONE = "advantage/penalties_alone"
 STAGES = "seconds/"
 """Prefix of the metrics with the stages' times."""
 
@@ -44,7 +44,7 @@ class GroupCounts:
     groups: int
     equal: int
     """Zero-variance groups with several rollouts."""
-    attempts: int
+    rollouts: int
 
     @property
     def equal_share(self) -> float:
@@ -52,7 +52,7 @@ class GroupCounts:
 
     @property
     def mean_size(self) -> float:
-        return self.attempts / self.groups
+        return self.rollouts / self.groups
 
 
 def read_update_lines(folder: RunFolder) -> list[UpdateLine]:
@@ -69,8 +69,8 @@ def read_update_lines(folder: RunFolder) -> list[UpdateLine]:
             success=value("rollout/success", number) if is_success_known else None,
             returned=value("rollout/return", number),
             steps=value("rollout/steps", number),
-            compared=value("credit/compared", number),
-            rescued=value("credit/groups_rescued", number),
+            compared=value("advantage/compared", number),
+            rescued=value("advantage/groups_rescued", number),
             loss=value("loss/total", number),
             seconds=sum(curve[number] for curve in stages if number in curve) if stages else None,
         )
@@ -110,26 +110,26 @@ def describe_lag(folder: RunFolder) -> str:
     if lag != "free":
         return ""
     return (
-        f"fully asynchronously, at most {folder.setting('rollout.max_age')} versions behind: rollouts continue during "
-        "weight syncs, so a repeated or resumed run has other numbers"
+        f"fully asynchronously, at most {folder.setting('rollout.max_staleness')} versions behind: rollouts continue "
+        "during weight syncs, so a repeated or resumed run has other numbers"
     )
 
 
 def has_success(folder: RunFolder) -> bool:
-    return not folder.attempts or any(attempt["success"] is not None for attempt in folder.attempts)
+    return not folder.rollouts or any(rollout["success"] is not None for rollout in folder.rollouts)
 
 
 def count_groups(folder: RunFolder) -> list[GroupCounts]:
     """Counts of every update's groups, without rollouts that had a hint."""
     outcomes: dict[int, dict[str, list[float]]] = {}
-    for attempt in (attempt for attempt in folder.attempts if attempt["origin"] == Origin.FRESH):
-        outcomes.setdefault(attempt["number"], {}).setdefault(attempt["task"], []).append(attempt["outcome"])
+    for rollout in (rollout for rollout in folder.rollouts if rollout["origin"] == Origin.FRESH):
+        outcomes.setdefault(rollout["number"], {}).setdefault(rollout["task"], []).append(rollout["outcome"])
     return [
         GroupCounts(
             number=number,
             groups=len(groups),
             equal=sum(len(of_task) > 1 and len(set(of_task)) == 1 for of_task in groups.values()),
-            attempts=sum(map(len, groups.values())),
+            rollouts=sum(map(len, groups.values())),
         )
         for number, groups in outcomes.items()
     ]

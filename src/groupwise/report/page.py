@@ -31,8 +31,8 @@ from groupwise.report.derived_credit import (
     shade_tokens,
 )
 from groupwise.report.groups import (
-    PlayedAttempt,
     PlayedGroup,
+    PlayedRollout,
     PlayedStep,
     describe_missing_details,
     describe_set_aside,
@@ -66,8 +66,8 @@ from groupwise.report.overview import (
 )
 from groupwise.report.prompts import GoalLookup, TaskGoal, TokenTexts
 from groupwise.report.rescue import (
-    describe_guidance,
-    describe_recalled,
+    describe_hint,
+    describe_replayed,
     describe_shaping,
     find_recent_rescues,
     format_sizes,
@@ -82,13 +82,13 @@ from groupwise.training.metrics import SHARE, find_metric
 from groupwise.training.run_reader import RunFolder
 
 NAMES = {
-    "families": "Families",
+    "categories": "Families",
     "events": "On the way",
     "learning": "Learning",
     "time": "Time",
     "groups": "Groups",
     "rescued": "Rescued groups",
-    "attempts": "Rollouts",
+    "rollouts": "Rollouts",
     "settings": "Settings",
 }
 """Names of the sections, in the list at the top."""
@@ -105,13 +105,13 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
     last = read_groups(folder, folder.updates[-1]) if folder.updates else []
     first = read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
     content = {
-        "families": _list_families(verdict),
+        "categories": _list_categories(verdict),
         "events": _list_events(folder),
         "learning": show_learning(folder, verdict),
         "time": show_time(folder),
         "groups": show_groups(folder, verdict, last),
         "rescued": show_rescued(folder, verdict, last),
-        "attempts": show_attempts(folder, first, last),
+        "rollouts": show_rollouts(folder, first, last),
         "settings": folder.config_text.strip().splitlines(keepends=True),
     }
     env, is_share = name_kind(folder.setting("env")), verdict is not None and verdict.measure == "success"
@@ -120,7 +120,7 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
     plot = draw_intervals(scores, is_share=is_share) if scores else None
     has_details = any(  # token credit, channels or pairs
         group.pairs is not None
-        or any(step.tokens is not None or step.channels for attempt in group.members for step in attempt.steps)
+        or any(step.tokens is not None or step.channels for rollout in group.members for step in rollout.steps)
         for group in (*first, *last)
     )
     styles = ["page.css", "details.css"] if has_details else ["page.css"]
@@ -132,7 +132,7 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         style=read_styles(styles),
         heading=method,
         env=env,
-        facts=_list_facts(folder, method, note),
+        info=_list_info(folder, method, note),
         links={name: words for name, words in NAMES.items() if content[name]},
         journal=JOURNAL,
         config=CONFIG,
@@ -158,16 +158,16 @@ def read_styles(names: Sequence[str]) -> Html:
     return Html("".join(resources.files(PACKAGE).joinpath(name).read_text(encoding="utf-8") for name in names))
 
 
-def _list_facts(folder: RunFolder, method: str, note: str) -> dict[str, str]:
+def _list_info(folder: RunFolder, method: str, note: str) -> dict[str, str]:
     seed, lag = folder.setting("seed"), describe_lag(folder)
     planned, made = folder.setting("training.updates"), len(folder.updates)
     updates = f"{made:,}" if planned in (None, made) else f"{made:,} of {planned:,}"
-    tasks, tries = folder.setting("training.tasks"), folder.setting("rollout.plan.attempts")
-    panels = ", ".join(f"{split}{NO_BREAK}{shorten_hash(digest)}" for split, digest in folder.panels.items())
+    tasks, tries = folder.setting("training.tasks"), folder.setting("rollout.plan.rollouts")
+    task_sets = ", ".join(f"{split}{NO_BREAK}{shorten_hash(digest)}" for split, digest in folder.task_sets.items())
     return {
         "algorithm": f"{method} ({note})" if note else method,
         "environment": describe_part(folder.setting("env")),
-        **({"panels": panels} if panels else {}),
+        **({"task_sets": task_sets} if task_sets else {}),
         "model": describe_part(folder.setting("model")),
         "seed": NO_NUMBER if seed is None else str(seed),
         "updates": f"{updates}, each of {tasks} tasks {TIMES} {tries} rollouts" if tasks and tries else updates,
@@ -179,34 +179,34 @@ def _list_facts(folder: RunFolder, method: str, note: str) -> dict[str, str]:
 def write_verdict_sentence(verdict: RunVerdict) -> str:
     before, after = verdict.before, verdict.after
     what = "Success" if verdict.measure == "success" else "Mean outcome"
-    panel = f"{format_count(after.tasks, 'task')} of the {verdict.split} set"
-    tries = "" if after.attempts == after.tasks else f" ({format_count(after.attempts, 'rollout')})"
+    task_set = f"{format_count(after.tasks, 'task')} of the {verdict.split} set"
+    tries = "" if after.rollouts == after.tasks else f" ({format_count(after.rollouts, 'rollout')})"
     if before is None:
-        return f"{what} on {panel}{tries}, {describe_when(after)}. There is no other evaluation to compare with."
-    if not verdict.is_one_panel:
+        return f"{what} on {task_set}{tries}, {describe_when(after)}. There is no other evaluation to compare with."
+    if not verdict.is_one_task_set:
         evaluations = f"{describe_when(before)} and {describe_when(after)}"
         return f"{what} {evaluations}, on different tasks, so they cannot be compared."
     change = after.value - before.value
     moved = "did not change" if not change else "rose" if change > 0 else "fell"
     far = f" by {format_number(100 * abs(change), 1)} points" if verdict.measure == "success" and change else ""
     clear = "do not overlap" if verdict.is_clear else "overlap, so this may be chance"
-    return f"{what} on {panel}{tries} {moved}{far}; the {INTERVAL_LEVEL} intervals {clear}."
+    return f"{what} on {task_set}{tries} {moved}{far}; the {INTERVAL_LEVEL} intervals {clear}."
 
 
-def _list_families(verdict: RunVerdict | None) -> dict[str, Any] | None:
-    if verdict is None or not verdict.families:
+def _list_categories(verdict: RunVerdict | None) -> dict[str, Any] | None:
+    if verdict is None or not verdict.categories:
         return None
     is_share, lead = verdict.measure == "success", "The same evaluation, by kind of task."
     if verdict.before is not None:
         before, after = describe_when(verdict.before), describe_when(verdict.after)
         lead = f"The same evaluations, by kind of task. Grey: {before}; blue: {after}."
-    by_family = [
+    by_category = [
         {name: score for name, score in (("before", family.before), ("after", family.after)) if score is not None}
-        for family in verdict.families
+        for family in verdict.categories
     ]
-    high = 1.0 if is_share else max(score.value for scores in by_family for score in scores.values()) or 1.0
+    high = 1.0 if is_share else max(score.value for scores in by_category for score in scores.values()) or 1.0
     rows = []
-    for family, scores in zip(verdict.families, by_family, strict=True):
+    for family, scores in zip(verdict.categories, by_category, strict=True):
         change = family.after.value - family.before.value if family.before else None
         bars = []
         for name, score in scores.items():
@@ -278,12 +278,12 @@ MAIN_CURVES = {
 }
 """Metrics with a curve, and their titles."""
 RESCUE_CURVES = {
-    "rollout/zero_spread": "Zero-variance tasks",
-    "replay/recalled": "Replayed rollouts",
-    "replay/age": "Staleness of replayed rollouts",
+    "rollout/zero_variance": "Zero-variance tasks",
+    "replay/rollouts": "Replayed rollouts",
+    "replay/staleness": "Staleness of replayed rollouts",
     "replay/log_ratio": "Log-ratio of replayed rollouts",
-    "guidance/groups": "Groups with a hint",
-    "guidance/success": "Success with a hint",
+    "hint/groups": "Groups with a hint",
+    "hint/success": "Success with a hint",
     "shaping/groups": "Shaped groups",
 }
 """The same in the section on rescued groups."""
@@ -328,7 +328,7 @@ def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[Pl
     if not counts:
         return None
     span = find_update_span(folder, verdict)
-    own = sorted(folder.metrics.get("credit/own_rollout_only", {}).items())
+    own = sorted(folder.metrics.get("advantage/own_rollout_only", {}).items())
     shares = {
         "Groups without spread": (
             "Fraction of tasks whose rollouts all have the same final score, so no learning signal.",
@@ -336,7 +336,7 @@ def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[Pl
         ),
         "Steps compared": (
             "Fraction of steps with other steps in their group.",
-            sorted(folder.metrics.get("credit/compared", {}).items()),
+            sorted(folder.metrics.get("advantage/compared", {}).items()),
         ),
         "Compared with their own rollout only": (
             "Fraction of the compared steps that have no other rollout in any of their groups.",
@@ -406,13 +406,13 @@ def show_rescued(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[P
     for number, rescue in find_recent_rescues(folder, last, max_rescues=MAX_RESCUES):
         without, size = format_sizes(rescue)
         row = {"number": number, "task": rescue.task, "without": without, "size": size}
-        row["why"] = "; ".join(dict.fromkeys(source.why for source in rescue.recalled))
-        row |= {"recalled": describe_recalled(rescue), "shaped": describe_shaping(rescue)}
-        newest.append(row | {"guidance": describe_guidance(rescue)})
+        row["why"] = "; ".join(dict.fromkeys(source.why for source in rescue.replayed))
+        row |= {"replayed": describe_replayed(rescue), "shaped": describe_shaping(rescue)}
+        newest.append(row | {"hint": describe_hint(rescue)})
     return {"cards": cards, "newest": newest}
 
 
-def show_attempts(
+def show_rollouts(
     folder: RunFolder, first: Sequence[PlayedGroup], last: Sequence[PlayedGroup]
 ) -> dict[str, Any] | None:
     """The best and the worst rollout of a few tasks of the first and the last update."""
@@ -424,7 +424,7 @@ def show_attempts(
         return None
     shades = TokenShades(TokenTexts(folder.path), shown)
     channels: dict[str, float] = {}
-    for step in (step for group in shown for attempt in group.members for step in attempt.steps):
+    for step in (step for group in shown for rollout in group.members for step in rollout.steps):
         for name, credit in step.channels.items():
             channels[name] = max(channels.get(name, 0.0), abs(credit))
     scales = Scales(
@@ -457,8 +457,8 @@ def show_attempts(
 
 def choose_instructive(groups: Sequence[PlayedGroup]) -> list[PlayedGroup]:
     """A few groups to show: those with the largest standard deviation, then those with a learning signal."""
-    attempted = [group for group in groups if group.attempts]
-    return sorted(attempted, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
+    tried = [group for group in groups if group.rollouts]
+    return sorted(tried, key=lambda group: (-group.spread, not group.teaches))[:NUM_TASKS]
 
 
 def find_update_span(folder: RunFolder, verdict: RunVerdict | None) -> tuple[int, int]:
@@ -496,7 +496,7 @@ MAX_STEPS = 60
 """Shown steps of a rollout, the first and the last of them."""
 MAX_TOKENS = 240
 """Shown tokens of a response, the first and the last of them."""
-MAX_TOKENS_OF_ATTEMPT = 2400
+MAX_TOKENS_OF_ROLLOUT = 2400
 """Shaded tokens of a rollout. Later responses have no shades, to keep the page small."""
 MAX_PAIRS = 12
 """Listed pairs of a group; more are counted."""
@@ -519,7 +519,7 @@ class TokenShades:
 
     def __init__(self, texts: TokenTexts, groups: Sequence[PlayedGroup]) -> None:
         self._texts = texts
-        shown = [step.tokens for group in groups for attempt in (group.best(), group.worst()) for step in attempt.steps]
+        shown = [step.tokens for group in groups for rollout in (group.best(), group.worst()) for step in rollout.steps]
         self.reach = find_reach(tokens for tokens in shown if tokens is not None)
         self.has_tokens = any(tokens is not None for tokens in shown)
 
@@ -528,7 +528,7 @@ class TokenShades:
         chosen, shown = set(), 0
         for step in steps:
             shown += 0 if step.tokens is None else min(len(step.tokens.ids), MAX_TOKENS)
-            if shown > MAX_TOKENS_OF_ATTEMPT:
+            if shown > MAX_TOKENS_OF_ROLLOUT:
                 break
             chosen.add(step.index)
         return chosen
@@ -551,19 +551,19 @@ def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: 
     """A task: an overview of its rollouts, the best and the worst in full, and the pairs."""
     best, worst = group.best(), group.worst()
     chosen = [("best", best)] if best is worst else [("best", best), ("worst", worst)]
-    attempts = []
-    for name, attempt in chosen:
-        half = MAX_STEPS // 2 if len(attempt.steps) > MAX_STEPS else len(attempt.steps)
-        first, last = attempt.steps[:half], attempt.steps[half:][-half:]
+    rollouts = []
+    for name, rollout in chosen:
+        half = MAX_STEPS // 2 if len(rollout.steps) > MAX_STEPS else len(rollout.steps)
+        first, last = rollout.steps[:half], rollout.steps[half:][-half:]
         shaded = scales.shades.choose_steps([*first, *last]) if scales.shades else set[int]()
-        attempts.append((name, attempt, [*first, None, *last] if last else first, shaded))
+        rollouts.append((name, rollout, [*first, None, *last] if last else first, shaded))
     high = max(group.outcomes)
     dots = [
         (
-            bool(attempt.success) if attempt.success is not None else attempt.outcome == high,
-            f"rollout {attempt.attempt}: outcome {format_compact(attempt.outcome)}",
+            bool(rollout.success) if rollout.success is not None else rollout.outcome == high,
+            f"rollout {rollout.rollout}: outcome {format_compact(rollout.outcome)}",
         )
-        for attempt in group.attempts
+        for rollout in group.rollouts
     ]
     return render(
         "group.html.j2",
@@ -572,10 +572,10 @@ def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: 
         is_open=is_open,
         words=_describe_group(group),
         dots=dots,
-        attempts=attempts,
+        rollouts=rollouts,
         max_characters=MAX_CHARACTERS,
         max_pairs=MAX_PAIRS,
-        describe_attempt=_describe_attempt,
+        describe_rollout=_describe_rollout,
         describe_company=describe_company,
         list_pieces=scales.shades.list_pieces if scales.shades else None,
         name_sign=name_sign,
@@ -583,30 +583,30 @@ def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: 
         draw_bar=lambda credit, channel=None: draw_credit_bar(
             credit, scales.channels.get(channel, 0.0) if channel else scales.reach
         ),
-        draw_strip=lambda attempt: draw_credit_strip([step.credit for step in attempt.steps], scales.reach),
+        draw_strip=lambda rollout: draw_credit_strip([step.credit for step in rollout.steps], scales.reach),
     )
 
 
 def _describe_group(group: PlayedGroup) -> str:
-    judged = [attempt for attempt in group.attempts if attempt.success is not None]
-    solved = sum(bool(attempt.success) for attempt in judged)
-    words = f"{solved} of {len(judged)} rollouts solved it" if judged else format_count(len(group.attempts), "rollout")
+    judged = [rollout for rollout in group.rollouts if rollout.success is not None]
+    solved = sum(bool(rollout.success) for rollout in judged)
+    words = f"{solved} of {len(judged)} rollouts solved it" if judged else format_count(len(group.rollouts), "rollout")
     if not group.teaches:
         words += "; no step has credit" if group.pairs is None else "; no pair"
     rescue = rescue_of(group)
     if rescue is not None:
         done = {
-            "recalled": describe_recalled(rescue),
+            "replayed": describe_replayed(rescue),
             "shaped": describe_shaping(rescue),
-            "guidance": describe_guidance(rescue),
+            "hint": describe_hint(rescue),
         }
         words += "".join(f"; {name}: {what}" for name, what in done.items() if what != NO_NUMBER)
     return words + (f"; {describe_set_aside(group)}" if group.set_aside else "")
 
 
-def _describe_attempt(attempt: PlayedAttempt) -> str:
-    outcome = "" if attempt.success is not None else f"outcome {format_compact(attempt.outcome)}"
-    stop = "" if attempt.stop == "terminated" else attempt.stop
-    end = stop if attempt.origin == "fresh" else f"{attempt.origin} {stop}".strip()
-    words = [f"rollout {attempt.attempt}", format_count(len(attempt.steps), "step"), outcome, end]
+def _describe_rollout(rollout: PlayedRollout) -> str:
+    outcome = "" if rollout.success is not None else f"outcome {format_compact(rollout.outcome)}"
+    stop = "" if rollout.stop == "terminated" else rollout.stop
+    end = stop if rollout.origin == "fresh" else f"{rollout.origin} {stop}".strip()
+    words = [f"rollout {rollout.rollout}", format_count(len(rollout.steps), "step"), outcome, end]
     return " · ".join(filter(None, words))

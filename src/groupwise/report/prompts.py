@@ -16,7 +16,7 @@ from typing import Any
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import EnvironmentPart
-from groupwise.envs.kit.panel import SPLITS
+from groupwise.envs.kit.task_set import SPLITS
 from groupwise.envs.mixture import find_environment
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.parts.part import Slot
@@ -41,16 +41,16 @@ class RecordedPrompt:
     response_texts: tuple[str, ...]
 
 
-def read_prompt(folder: RunFolder, *, number: int, task: str, attempt: int, step: int) -> RecordedPrompt:
+def read_prompt(folder: RunFolder, *, number: int, task: str, rollout: int, step: int) -> RecordedPrompt:
     rows = next(
         record["steps"]
         for record in folder.journal.trajectories(number)
-        if (record["task"], record["attempt"]) == (task, attempt)
+        if (record["task"], record["rollout"]) == (task, rollout)
     )
-    where = f"{folder.path}, update {number}, task {task!r}, attempt {attempt}"
-    place = next((place for place, row in enumerate(rows) if row["index"] == step), None)
+    where = f"{folder.path}, update {number}, task {task!r}, rollout {rollout}"
+    place = next((place for place, row in enumerate(rows) if row["step"] == step), None)
     if place is None:
-        raise RecordError(f"{where}: there is no step {step}; give one from 0 to {rows[-1]['index']}")
+        raise RecordError(f"{where}: there is no step {step}; give one from 0 to {rows[-1]['step']}")
     row, texts = rows[place], TokenTexts(folder.path)
     ids, response = tuple(row.get("prompt_ids") or ()), tuple(row.get("response_ids") or ())
     if not ids:
@@ -80,15 +80,15 @@ def _find_origins(
     marks = _PromptMarks(prompt_texts)
     marks.mark_last(row.get("observation") or "", TokenOrigin.OBSERVATION)
     try:
-        memory: Any = Slot("memory").fill(folder.setting("rollout.memory"))
-        first_shown: int = memory.first_shown(len(past))
+        history: Any = Slot("history").fill(folder.setting("rollout.history"))
+        first_shown: int = history.first_shown(len(past))
     except ConfigError:  # it cannot be loaded here: search all past steps
         first_shown = 0
     for before in reversed(past[first_shown:]):
         said = "".join(texts.cut(before.get("response_ids") or ()) or ())
-        if not marks.mark_last(said, TokenOrigin.MEMORY):  # the history shows the action only
-            marks.mark_last(before.get("action") or "", TokenOrigin.MEMORY)
-        marks.mark_last(before.get("observation") or "", TokenOrigin.MEMORY)
+        if not marks.mark_last(said, TokenOrigin.HISTORY):  # the history shows the action only
+            marks.mark_last(before.get("action") or "", TokenOrigin.HISTORY)
+        marks.mark_last(before.get("observation") or "", TokenOrigin.HISTORY)
     goal = GoalLookup(folder.find_env()).find(row["task"])
     marks.mark_first(str(folder.setting("rollout.system") or ""), TokenOrigin.SYSTEM)
     marks.mark_first(goal.instruction, TokenOrigin.INSTRUCTION)
@@ -216,7 +216,7 @@ class GoalLookup:
         if self._env is None:
             return TaskGoal(text="", tags=())
         if self._tasks is None:
-            self._tasks = {task.id: task for split in SPLITS for task in self._env.panel(split)}
+            self._tasks = {task.id: task for split in SPLITS for task in self._env.task_set(split)}
         task = self._tasks.get(task_id)
         if task is None:
             return TaskGoal(text="", tags=())

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from groupwise.report.groups import read_groups
-from groupwise.store.journal import EvaluatedAttempt
+from groupwise.store.journal import EvaluatedRollout
 from groupwise.system.errors import ConfigError
 from groupwise.training.evaluation.summary import Evaluation, group_rows
 from groupwise.training.run_reader import RunFolder
@@ -21,9 +21,9 @@ FrameLibrary = Literal["pandas", "polars"]
 LIBRARIES: tuple[FrameLibrary, ...] = ("pandas", "polars")
 """In the order in which they are tried."""
 
-ATTEMPT_COLUMNS = ("update", "task", "attempt", "stop", "outcome", "success", "origin", "error")
+ROLLOUT_COLUMNS = ("update", "task", "rollout", "stop", "outcome", "success", "origin", "error")
 STEP_COLUMNS = ("observation", "action", "response", "flaw", "reward", "credit", "compared")
-CREDIT_COLUMNS = ("update", "task", "attempt", "step", *STEP_COLUMNS)
+CREDIT_COLUMNS = ("update", "task", "rollout", "step", *STEP_COLUMNS)
 EVALUATION_COLUMNS = (
     "update",
     "split",
@@ -31,12 +31,12 @@ EVALUATION_COLUMNS = (
     "low",
     "high",
     "tasks",
-    "attempts",
+    "rollouts",
     "faults",
     "outcome",
     "steps",
     "tokens",
-    "panel",
+    "task_set",
 )
 ALARM_COLUMNS = ("update", "name", "action", "sentence")
 CHANGE_COLUMNS = ("update", "path", "before", "after")
@@ -82,10 +82,10 @@ class RecordedRun:
                 rows[number][name] = value
         return make_frame(rows.values(), ["update", *names], self._library)
 
-    def attempts(self) -> Any:
-        """One row per rollout: `update`, `task`, `attempt`, `stop`, `outcome`, `success`, `origin`, `error`."""
-        rows = ({"update": row["number"], **row} for row in self._folder.journal.attempts())
-        return make_frame(rows, ATTEMPT_COLUMNS, self._library)
+    def rollouts(self) -> Any:
+        """One row per rollout: `update`, `task`, `rollout`, `stop`, `outcome`, `success`, `origin`, `error`."""
+        rows = ({"update": row["number"], **row} for row in self._folder.journal.rollouts())
+        return make_frame(rows, ROLLOUT_COLUMNS, self._library)
 
     def credit(self, update: int | None = None) -> Any:
         """One row per step of one or all updates: `observation`, `action`, `reward`, `credit`, `compared` and more.
@@ -94,29 +94,29 @@ class RecordedRun:
         """
         numbers = self._folder.journal.update_numbers() if update is None else [update]
         rows = (
-            {"update": number, "task": attempt.task, "attempt": attempt.attempt, "step": step.index}
+            {"update": number, "task": rollout.task, "rollout": rollout.rollout, "step": step.index}
             | {name: getattr(step, name) for name in STEP_COLUMNS}
             for number in numbers
             for group in read_groups(self._folder, number)
-            for attempt in group.attempts
-            for step in attempt.steps
+            for rollout in group.rollouts
+            for step in rollout.steps
         )
         return make_frame(rows, CREDIT_COLUMNS, self._library)
 
     def evaluations(self) -> Any:
         """One row per evaluation: `update`, `split`, `success` with its 95 % interval `low` to `high`, and more."""
         rows = []
-        for _, attempts in group_rows(self._folder.journal.evaluations(), lambda row: [(row.number, row.split)]):
-            evaluation = Evaluation.from_rows(attempts)
+        for _, rollouts in group_rows(self._folder.journal.evaluations(), lambda row: [(row.number, row.split)]):
+            evaluation = Evaluation.from_rows(rollouts)
             low, high = evaluation.interval
             cells = {name: getattr(evaluation, name, None) for name in EVALUATION_COLUMNS}
             rows.append({**cells, "update": evaluation.number, "low": low, "high": high})
         return make_frame(rows, EVALUATION_COLUMNS, self._library)
 
-    def evaluation_attempts(self) -> Any:
+    def evaluation_rollouts(self) -> Any:
         """One row per rollout of each evaluation."""
         rows = [asdict(row) for row in self._folder.journal.evaluations()]
-        names = ["update", *list(EvaluatedAttempt.__dataclass_fields__)[1:]]
+        names = ["update", *list(EvaluatedRollout.__dataclass_fields__)[1:]]
         return make_frame(({"update": row["number"], **row} for row in rows), names, self._library)
 
     def alarms(self) -> Any:

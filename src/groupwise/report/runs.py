@@ -1,6 +1,6 @@
 """The comparison of several runs: their data, their variants, and statistics over seeds.
 
-Runs of one variant (arm) differ in their seed, and in nothing else that changes the result.
+Runs of one variant (variant) differ in their seed, and in nothing else that changes the result.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RunRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmRuns:
+class VariantRuns:
     """Runs that differ in their seed only."""
 
     name: str
@@ -81,13 +81,13 @@ def read_run(path: Path) -> RunRecord:
         )
 
 
-def make_arm(name: str, runs: Sequence[RunRecord]) -> ArmRuns:
-    return ArmRuns(
+def make_variant(name: str, runs: Sequence[RunRecord]) -> VariantRuns:
+    return VariantRuns(
         name=name, runs=tuple(sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, str(run.path))))
     )
 
 
-def group_runs(runs: Sequence[RunRecord]) -> list[ArmRuns]:
+def group_runs(runs: Sequence[RunRecord]) -> list[VariantRuns]:
     """Group runs that differ in their seed only, in the given order, and name the groups.
 
     The name is the method plus the settings that differ between groups; if these are too many, the folders' names.
@@ -97,7 +97,7 @@ def group_runs(runs: Sequence[RunRecord]) -> list[ArmRuns]:
         by_settings.setdefault(repr(sorted(flatten_shared(run.settings).items())), []).append(run)
     groups = list(by_settings.values())
     names = _name_groups(groups)
-    return [make_arm(name, group) for name, group in zip(names, groups, strict=True)]
+    return [make_variant(name, group) for name, group in zip(names, groups, strict=True)]
 
 
 def _name_groups(groups: Sequence[Sequence[RunRecord]]) -> list[str]:
@@ -150,7 +150,7 @@ class SeedResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmResult:
+class VariantResult:
     """The results of a variant."""
 
     name: str
@@ -171,10 +171,10 @@ class ArmResult:
 class Improvement:
     """The comparison of two variants at the last evaluation."""
 
-    arm: str
+    variant: str
     over: str
     probability: Estimate
-    """Probability that a run of `arm` is better than a run of `over`: at least 0.5, which means no difference."""
+    """Probability that a run of `variant` is better than a run of `over`: at least 0.5, which means no difference."""
     has_interval: bool
     """Whether both variants have several runs."""
 
@@ -184,12 +184,12 @@ class Results:
     """The results of all variants on one task set."""
 
     split: str
-    panel: str
+    task_set: str
     """The hash of the tasks."""
     tasks: int
     measure: ScoreKind
     """Success, or the mean final score if the environment does not define success."""
-    arms: tuple[ArmResult, ...]
+    variants: tuple[VariantResult, ...]
     """Variants with at least one evaluated run."""
     improvements: tuple[Improvement, ...]
     """Every pair of variants, the better one first; empty if there are too many variants."""
@@ -197,17 +197,17 @@ class Results:
     """Runs without an evaluation; they do not count."""
 
 
-def sum_up(arms: Sequence[ArmRuns]) -> Results | None:
+def sum_up(variants: Sequence[VariantRuns]) -> Results | None:
     """The results; None if no run was evaluated, an error if the task sets differ."""
-    evaluated = [(run, run.verdict) for arm in arms for run in arm.runs if run.verdict is not None]
+    evaluated = [(run, run.verdict) for variant in variants for run in variant.runs if run.verdict is not None]
     if not evaluated:
         return None
-    check_one_panel(evaluated)
+    check_one_task_set(evaluated)
     _, verdict = evaluated[0]
     results = []
-    for arm in arms:
+    for variant in variants:
         seeds = []
-        for run in arm.runs:
+        for run in variant.runs:
             if run.verdict is not None:
                 peak = max(run.verdict.scores, key=lambda score: score.value)
                 seeds.append(
@@ -224,28 +224,30 @@ def sum_up(arms: Sequence[ArmRuns]) -> Results | None:
         final, best = _as_column([seed.final for seed in seeds]), _as_column([seed.best for seed in seeds])
         if seeds:
             estimates = estimate_interquartile_mean(final), estimate_interquartile_mean(best)
-            results.append(ArmResult(name=arm.name, seeds=tuple(seeds), final=estimates[0], best=estimates[1]))
+            results.append(VariantResult(name=variant.name, seeds=tuple(seeds), final=estimates[0], best=estimates[1]))
     pairs = combinations(results, 2) if len(results) <= MAX_COMPARED else ()
     return Results(
         split=verdict.split,
-        panel=verdict.after.panel,
+        task_set=verdict.after.task_set,
         tasks=verdict.after.tasks,
         measure=verdict.measure,
-        arms=tuple(results),
-        improvements=tuple(_compare(arm, over) for arm, over in pairs),
-        missing=tuple(f"{arm.name} seed {run.seed}" for arm in arms for run in arm.runs if run.verdict is None),
+        variants=tuple(results),
+        improvements=tuple(_compare(variant, over) for variant, over in pairs),
+        missing=tuple(
+            f"{variant.name} seed {run.seed}" for variant in variants for run in variant.runs if run.verdict is None
+        ),
     )
 
 
-def check_one_panel(evaluated: Sequence[tuple[RunRecord, RunVerdict]]) -> None:
+def check_one_task_set(evaluated: Sequence[tuple[RunRecord, RunVerdict]]) -> None:
     """Raise an error if evaluations cannot be compared."""
     (first, known), *others = evaluated
     for run, verdict in others:
-        if verdict.after.panel != known.after.panel:
+        if verdict.after.task_set != known.after.task_set:
             raise ConfigError(
-                f"{first.path} and {run.path} were evaluated on different tasks ({_name_panel(known)} and "
-                f"{_name_panel(verdict)}), so they cannot be compared; report them one by one, or evaluate both on the "
-                "same tasks"
+                f"{first.path} and {run.path} were evaluated on different tasks ({_name_task_set(known)} and "
+                f"{_name_task_set(verdict)}), so they cannot be compared; report them one by one, or evaluate both on "
+                "the same tasks"
             )
         if verdict.measure != known.measure:
             raise ConfigError(
@@ -253,24 +255,24 @@ def check_one_panel(evaluated: Sequence[tuple[RunRecord, RunVerdict]]) -> None:
                 "report them one by one"
             )
     for run, verdict in evaluated:
-        if len({score.panel for score in verdict.scores}) > 1:
+        if len({score.task_set for score in verdict.scores}) > 1:
             raise ConfigError(
                 f"{run.path}: its task set changed during the run, so it cannot be compared; report it alone"
             )
 
 
-def _name_panel(verdict: RunVerdict) -> str:
-    return f"split {verdict.split}, panel {shorten_hash(verdict.after.panel)}"
+def _name_task_set(verdict: RunVerdict) -> str:
+    return f"split {verdict.split}, task set {shorten_hash(verdict.after.task_set)}"
 
 
-def _compare(arm: ArmResult, over: ArmResult) -> Improvement:
+def _compare(variant: VariantResult, over: VariantResult) -> Improvement:
     """Compare two variants, the better one first; of equal ones the first."""
-    scores = [_as_column([seed.final for seed in result.seeds]) for result in (arm, over)]
+    scores = [_as_column([seed.final for seed in result.seeds]) for result in (variant, over)]
     probability = estimate_improvement(*scores)
     if probability.value < EVEN:
-        return _compare(over, arm)
-    has_interval = arm.has_interval and over.has_interval
-    return Improvement(arm=arm.name, over=over.name, probability=probability, has_interval=has_interval)
+        return _compare(over, variant)
+    has_interval = variant.has_interval and over.has_interval
+    return Improvement(variant=variant.name, over=over.name, probability=probability, has_interval=has_interval)
 
 
 def _as_column(values: Sequence[float]) -> FloatArray:
@@ -303,10 +305,10 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmCurve:
+class VariantCurve:
     """A number of a variant over updates."""
 
-    arm: int
+    variant: int
     """The index of the variant, which sets its colour."""
     name: str
     num_runs: int
@@ -316,41 +318,41 @@ class ArmCurve:
     """In the order of updates."""
 
 
-def find_axes(arms: Sequence[ArmRuns]) -> list[str]:
+def find_axes(variants: Sequence[VariantRuns]) -> list[str]:
     """The axes that are known for every run; updates are always one."""
-    runs = [run for arm in arms for run in arm.runs if run.updates]
+    runs = [run for variant in variants for run in variant.runs if run.updates]
     known = [axis for axis in (STEPS, TOKENS, TIME) if all(_sum_costs(run, axis) is not None for run in runs)]
     return [UPDATES, *known] if runs else [UPDATES]
 
 
-def make_metric_curves(arms: Sequence[ArmRuns], name: str, axes: Sequence[str]) -> list[ArmCurve]:
+def make_metric_curves(variants: Sequence[VariantRuns], name: str, axes: Sequence[str]) -> list[VariantCurve]:
     curves = []
-    for place, arm in enumerate(arms):
-        runs = [(run, run.metrics[name]) for run in arm.runs if run.metrics.get(name)]
-        curves += _make_curve(place, arm, runs, axes, is_noisy=True)
+    for place, variant in enumerate(variants):
+        runs = [(run, run.metrics[name]) for run in variant.runs if run.metrics.get(name)]
+        curves += _make_curve(place, variant, runs, axes, is_noisy=True)
     return curves
 
 
-def make_score_curves(arms: Sequence[ArmRuns], axes: Sequence[str]) -> list[ArmCurve]:
+def make_score_curves(variants: Sequence[VariantRuns], axes: Sequence[str]) -> list[VariantCurve]:
     curves = []
-    for place, arm in enumerate(arms):
+    for place, variant in enumerate(variants):
         runs = [
             (run, {score.number: score.value for score in run.verdict.scores})
-            for run in arm.runs
+            for run in variant.runs
             if run.verdict is not None
         ]
-        curves += _make_curve(place, arm, runs, axes, is_noisy=False)
+        curves += _make_curve(place, variant, runs, axes, is_noisy=False)
     return curves
 
 
 def _make_curve(
     place: int,
-    arm: ArmRuns,
+    variant: VariantRuns,
     runs: Sequence[tuple[RunRecord, Mapping[int, float]]],
     axes: Sequence[str],
     *,
     is_noisy: bool,
-) -> list[ArmCurve]:
+) -> list[VariantCurve]:
     """The curve of a variant over the updates that all its runs have; empty if there are none."""
     shared = sorted(set.intersection(*(set(values) for _, values in runs))) if runs else []
     if not shared:
@@ -367,7 +369,7 @@ def _make_curve(
             places[axis] = float(np.mean(spent))
         mean = estimate_mean(np.array([[of_run[number]] for of_run in values]), resamples=RESAMPLES)
         points.append(CurvePoint(number=number, places=places, mean=mean))
-    return [ArmCurve(arm=place, name=arm.name, num_runs=len(runs), window=window, points=tuple(points))]
+    return [VariantCurve(variant=place, name=variant.name, num_runs=len(runs), window=window, points=tuple(points))]
 
 
 def _sum_costs(run: RunRecord, axis: str) -> dict[int, float] | None:
@@ -382,35 +384,35 @@ def _sum_costs(run: RunRecord, axis: str) -> dict[int, float] | None:
     return dict(zip(run.updates, accumulate(costs), strict=True))
 
 
-def read_arms(folders: Sequence[Path]) -> list[ArmRuns]:
+def read_variants(folders: Sequence[Path]) -> list[VariantRuns]:
     """The variants in several folders: sweeps by their plans, other runs by their common settings."""
     seen = [folder.resolve() for folder in folders]
     for folder in folders:
         if seen.count(folder.resolve()) > 1:
             raise ConfigError(f"{folder} is given twice; give each run once")
     sweeps = [folder for folder in folders if (folder / SWEEP_PLAN).is_file()]
-    arms = [arm for folder in sweeps for arm in _read_sweep(folder, is_alone=len(sweeps) == 1)]
-    arms += group_runs([read_run(folder) for folder in folders if folder not in sweeps])
-    names = [arm.name for arm in arms]
-    for arm in arms:
-        if names.count(arm.name) > 1:
-            raise ConfigError(f"two variants have the name {arm.name!r}; report them one by one")
-    return arms
+    variants = [variant for folder in sweeps for variant in _read_sweep(folder, is_alone=len(sweeps) == 1)]
+    variants += group_runs([read_run(folder) for folder in folders if folder not in sweeps])
+    names = [variant.name for variant in variants]
+    for variant in variants:
+        if names.count(variant.name) > 1:
+            raise ConfigError(f"two variants have the name {variant.name!r}; report them one by one")
+    return variants
 
 
-def _read_sweep(folder: Path, *, is_alone: bool) -> list[ArmRuns]:
+def _read_sweep(folder: Path, *, is_alone: bool) -> list[VariantRuns]:
     """The variants of a sweep that have runs. With several sweeps, the sweep's name is a prefix."""
     plan = read_plan(folder)
     assert plan is not None, "a folder with a plan has a plan"
-    arms = []
-    for arm in plan.arms:
+    variants = []
+    for variant in plan.variants:
         begun = [
             run.folder
             for run in plan.list_runs(folder)
-            if run.arm == arm.name and RunPaths(run.folder).journal.is_file()
+            if run.variant == variant.name and RunPaths(run.folder).journal.is_file()
         ]
-        name = arm.name if is_alone else f"{folder.resolve().name}: {arm.name}"
-        arms += [make_arm(name, [read_run(path) for path in begun])] if begun else []
-    if not arms:
+        name = variant.name if is_alone else f"{folder.resolve().name}: {variant.name}"
+        variants += [make_variant(name, [read_run(path) for path in begun])] if begun else []
+    if not variants:
         raise FileError(f"{folder}: no run of the sweep has begun; start them with `groupwise sweep`")
-    return arms
+    return variants

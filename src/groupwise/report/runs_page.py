@@ -43,9 +43,9 @@ from groupwise.report.runs import (
     TIME,
     TOKENS,
     UPDATES,
-    ArmCurve,
-    ArmRuns,
     Results,
+    VariantCurve,
+    VariantRuns,
     find_axes,
     find_differing,
     flatten_shared,
@@ -54,13 +54,13 @@ from groupwise.report.runs import (
     sum_up,
 )
 from groupwise.training.evaluation.over_seeds import Estimate, estimate_mean
-from groupwise.training.evaluation.summary import PanelScore
+from groupwise.training.evaluation.summary import TaskSetScore
 from groupwise.training.metrics import SHARE, find_metric
 
 NAMES = {
     "curves": "Curves",
     "pairs": "Variant by variant",
-    "families": "Families",
+    "categories": "Families",
     "runs": "Runs",
     "settings": "Settings",
 }
@@ -75,27 +75,27 @@ NUM_COLOURS = 8
 """With more variants, colours repeat with dashed lines."""
 
 
-def render_runs_page(arms: Sequence[ArmRuns], *, name: str) -> str:
+def render_runs_page(variants: Sequence[VariantRuns], *, name: str) -> str:
     """Several runs as HTML; the same folders give the same bytes. It is an error if the task sets differ."""
-    results = sum_up(arms)
-    colours = {arm.name: name_colour(place) for place, arm in enumerate(arms)}
+    results = sum_up(variants)
+    colours = {variant.name: name_colour(place) for place, variant in enumerate(variants)}
     is_share = results is not None and results.measure == "success"
     low, high = 0.0, 1.0  # ends of the strips; for final scores their smallest and largest value
     if results is not None and not is_share:
-        seeds = [seed for arm in results.arms for seed in arm.seeds]
+        seeds = [seed for variant in results.variants for seed in variant.seeds]
         values = [value for seed in seeds for value in (seed.final, seed.best, seed.before or 0.0)]
         low, high = min(values), max(values)
-    axes = find_axes(arms)
+    axes = find_axes(variants)
     content = {
-        "curves": _draw_curves(arms, results, axes),
+        "curves": _draw_curves(variants, results, axes),
         "pairs": results and results.improvements,
-        "families": results and _list_families(arms),
+        "categories": results and _list_categories(variants),
         "runs": results,
-        "settings": _compare_settings(arms),
+        "settings": _compare_settings(variants),
     }
-    title = ", ".join(arm.name for arm in arms)
-    if len(arms) > MAX_NAMED or (len(title) > 60 and len(arms) > 1):
-        title = format_count(len(arms), "arm")
+    title = ", ".join(variant.name for variant in variants)
+    if len(variants) > MAX_NAMED or (len(title) > 60 and len(variants) > 1):
+        title = format_count(len(variants), "variant")
     return render(
         "runs.html.j2",
         **content,
@@ -104,32 +104,32 @@ def render_runs_page(arms: Sequence[ArmRuns], *, name: str) -> str:
         style=read_styles(["page.css", "runs.css"]),
         heading=title,
         env=None,
-        facts=_list_facts(arms, results),
+        info=_list_info(variants, results),
         links={key: words for key, words in NAMES.items() if content[key]},
         results=results,
         is_share=is_share,
         what="Success" if is_share else "Mean outcome",
         level=INTERVAL_LEVEL,
-        notes=_list_notes(results, arms) if results else [],
-        arms=list(colours),
+        notes=_list_notes(results, variants) if results else [],
+        variants=list(colours),
         axes={axis: TITLES[axis] for axis in axes},
         colour=colours.__getitem__,
-        draw_strip=lambda estimate, arm: _draw_strip(estimate, low, high, colours[arm]),
-        draw_even_strip=lambda estimate, arm: _draw_strip(estimate, 0.0, 1.0, colours[arm], mark=EVEN),
+        draw_strip=lambda estimate, variant: _draw_strip(estimate, low, high, colours[variant]),
+        draw_even_strip=lambda estimate, variant: _draw_strip(estimate, 0.0, 1.0, colours[variant], mark=EVEN),
     )
 
 
-def name_colour(arm: int) -> str:
+def name_colour(variant: int) -> str:
     """The CSS class with the colour of a variant.
 
     >>> name_colour(1), name_colour(9)
     ('arm1', 'arm1 again')
     """
-    return f"arm{arm % NUM_COLOURS}" + (" again" if arm >= NUM_COLOURS else "")
+    return f"variant{variant % NUM_COLOURS}" + (" again" if variant >= NUM_COLOURS else "")
 
 
-def _list_facts(arms: Sequence[ArmRuns], results: Results | None) -> dict[str, str]:
-    runs = [run for arm in arms for run in arm.runs]
+def _list_info(variants: Sequence[VariantRuns], results: Results | None) -> dict[str, str]:
+    runs = [run for variant in variants for run in variant.runs]
     made, planned = {len(run.updates) for run in runs}, {run.planned for run in runs}
     updates = " to ".join(f"{number:,}" for number in sorted({min(made), max(made)}))
     of = f" of {max(planned):,}" if planned != made and None not in planned else ""  # type: ignore[type-var]
@@ -137,28 +137,30 @@ def _list_facts(arms: Sequence[ArmRuns], results: Results | None) -> dict[str, s
         section: ", ".join(filter(None, dict.fromkeys(name_kind(run.settings.get(section)) for run in runs)))
         for section in ("env", "model")
     }
-    facts = {
-        "runs": f"{format_count(len(arms), 'arm')}, {format_count(len(runs), 'run')}",
+    info = {
+        "runs": f"{format_count(len(variants), 'variant')}, {format_count(len(runs), 'run')}",
         "environment": kinds["env"],
         "model": kinds["model"],
         "updates": updates + of,
     }
     if results is not None:
-        facts["panel"] = f"{format_count(results.tasks, 'task')} of {results.split} ({shorten_hash(results.panel)})"
-    return facts
+        info["task_set"] = (
+            f"{format_count(results.tasks, 'task')} of {results.split} ({shorten_hash(results.task_set)})"
+        )
+    return info
 
 
-def _list_notes(results: Results, arms: Sequence[ArmRuns]) -> list[str]:
+def _list_notes(results: Results, variants: Sequence[VariantRuns]) -> list[str]:
     notes = []
-    few = [arm.name for arm in results.arms if len(arm.seeds) < 3]
+    few = [variant.name for variant in results.variants if len(variant.seeds) < 3]
     if few:
         notes.append(f"An interval over fewer than three seeds is not reliable: {', '.join(few)}.")
     if results.missing:
         notes.append(f"Not evaluated yet, so not counted: {', '.join(results.missing)}.")
     short = [
-        f"{arm.name} seed {run.seed} ({len(run.updates)} of {run.planned})"
-        for arm in arms
-        for run in arm.runs
+        f"{variant.name} seed {run.seed} ({len(run.updates)} of {run.planned})"
+        for variant in variants
+        for run in variant.runs
         if run.verdict and run.planned and len(run.updates) < run.planned
     ]
     if short:
@@ -166,25 +168,29 @@ def _list_notes(results: Results, arms: Sequence[ArmRuns]) -> list[str]:
     return notes
 
 
-def _list_families(arms: Sequence[ArmRuns]) -> list[tuple[str, int, list[tuple[str, Estimate, bool]]]]:
+def _list_categories(variants: Sequence[VariantRuns]) -> list[tuple[str, int, list[tuple[str, Estimate, bool]]]]:
     """For each task category: its number of tasks, and the mean over seeds of each variant's last evaluation."""
-    by_family: dict[str, dict[str, list[PanelScore]]] = {}
-    for arm in arms:
-        for family in (family for run in arm.runs if run.verdict for family in run.verdict.families):
-            by_family.setdefault(family.name, {}).setdefault(arm.name, []).append(family.after)
-    families = []
-    for name, of_arms in sorted(by_family.items()):
+    by_category: dict[str, dict[str, list[TaskSetScore]]] = {}
+    for variant in variants:
+        for family in (family for run in variant.runs if run.verdict for family in run.verdict.categories):
+            by_category.setdefault(family.name, {}).setdefault(variant.name, []).append(family.after)
+    categories = []
+    for name, of_variants in sorted(by_category.items()):
         rows = [
-            (arm, estimate_mean(np.array([[score.value] for score in scores]), resamples=RESAMPLES), len(scores) > 1)
-            for arm, scores in of_arms.items()
+            (
+                variant,
+                estimate_mean(np.array([[score.value] for score in scores]), resamples=RESAMPLES),
+                len(scores) > 1,
+            )
+            for variant, scores in of_variants.items()
         ]
-        families.append((name, max(score.tasks for scores in of_arms.values() for score in scores), rows))
-    return families
+        categories.append((name, max(score.tasks for scores in of_variants.values() for score in scores), rows))
+    return categories
 
 
-def _compare_settings(arms: Sequence[ArmRuns]) -> dict[str, Any] | None:
+def _compare_settings(variants: Sequence[VariantRuns]) -> dict[str, Any] | None:
     """The settings in which variants differ; None if there are none."""
-    settings = [flatten_shared(arm.runs[0].settings) for arm in arms]
+    settings = [flatten_shared(variant.runs[0].settings) for variant in variants]
     differing = find_differing(settings)
     rows = [(path, [str(flat.get(path, NO_NUMBER)) for flat in settings]) for path in differing[:MAX_SETTINGS]]
     return {"rows": rows, "more": len(differing) - len(rows)} if rows else None
@@ -217,12 +223,12 @@ MAX_SPOTS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmChart:
+class VariantChart:
     """A number of several variants, drawn along each axis. A fraction is shown in percent."""
 
     title: str
     meaning: str
-    curves: Sequence[ArmCurve]
+    curves: Sequence[VariantCurve]
     is_share: bool
     width: float = WIDTH
     height: float = HEIGHT
@@ -233,46 +239,48 @@ class ArmChart:
         return format_interval(mean.value, (mean.low, mean.high), self.is_share)
 
 
-def _draw_curves(arms: Sequence[ArmRuns], results: Results | None, axes: Sequence[str]) -> dict[str, Any] | None:
+def _draw_curves(
+    variants: Sequence[VariantRuns], results: Results | None, axes: Sequence[str]
+) -> dict[str, Any] | None:
     hero, cards = None, []
     if results is not None:
         is_share = results.measure == "success"
-        chart = ArmChart(
+        chart = VariantChart(
             title="Evaluation" if is_share else "Outcome of evaluations",
             meaning=f"{'Success' if is_share else 'Mean outcome'} on the {results.split} set, mean over seeds.",
-            curves=make_score_curves(arms, axes),
+            curves=make_score_curves(variants, axes),
             is_share=is_share,
             width=640.0,
             height=230.0,
         )
-        hero = _draw_arms_card(chart, axes, kind="card hero")
+        hero = _draw_variants_card(chart, axes, kind="card hero")
     for name, title in MAIN_CURVES.items():
-        curves, metric = make_metric_curves(arms, name, axes), find_metric(name)
+        curves, metric = make_metric_curves(variants, name, axes), find_metric(name)
         if curves:
             is_share = metric is not None and metric.unit == SHARE
             meaning = f"{metric.meaning[:1].upper()}{metric.meaning[1:]}." if metric else ""
             cards.append(
-                _draw_arms_card(ArmChart(title=title, meaning=meaning, curves=curves, is_share=is_share), axes)
+                _draw_variants_card(VariantChart(title=title, meaning=meaning, curves=curves, is_share=is_share), axes)
             )
     return {"hero": hero, "cards": cards} if cards or hero else None
 
 
-def _draw_arms_card(chart: ArmChart, axes: Sequence[str], *, kind: str = "card") -> Html:
+def _draw_variants_card(chart: VariantChart, axes: Sequence[str], *, kind: str = "card") -> Html:
     """A chart with its title and meaning, drawn along every axis. The page's switch shows one of them."""
     windows = {curve.window for curve in chart.curves if curve.window}
     meaning = chart.meaning + (f" Mean of {max(windows)} updates." if windows else "")
-    drawings = join(*(tag("div", _draw_arms(chart, axis), class_=f"by by-{axis}") for axis in axes))
+    drawings = join(*(tag("div", _draw_variants(chart, axis), class_=f"by by-{axis}") for axis in axes))
     return draw_card(chart.title, "", drawings, meaning, kind=kind)
 
 
-def _draw_arms(chart: ArmChart, axis: str) -> Html:
+def _draw_variants(chart: VariantChart, axis: str) -> Html:
     farthest = max((point.places[axis] for curve in chart.curves for point in curve.points), default=1.0)
     across, describe_place = make_cost_axis(axis, farthest, LEFT + 4, chart.width - 14)
     bounds = [bound for curve in chart.curves for point in curve.points for bound in (point.mean.low, point.mean.high)]
     up = make_value_axis(bounds, chart.height - BOTTOM, TOP, share=chart.is_share)
     bands, lines, spots = [], [], []
     for curve in chart.curves:
-        colour = name_colour(curve.arm)
+        colour = name_colour(curve.variant)
         if curve.num_runs > 1:
             low, high = (
                 [(point.places[axis], getattr(point.mean, bound)) for point in curve.points]
@@ -282,7 +290,7 @@ def _draw_arms(chart: ArmChart, axis: str) -> Html:
         points = [(point.places[axis], point.mean.value) for point in curve.points]
         dots = [tag("circle", cx=across.place(x), cy=up.place(y), r="2.2") for x, y in points]
         line = draw_line(across, up, points)
-        lines.append(tag("g", line, dots if len(points) <= MAX_DOTS else [], class_=f"of-arm {colour}"))
+        lines.append(tag("g", line, dots if len(points) <= MAX_DOTS else [], class_=f"of-variant {colour}"))
         for point in curve.points[:: -max(1, -(-len(curve.points) // MAX_SPOTS))]:  # the last one is among them
             where = describe_place(point.places[axis])
             update = "" if where == f"update {point.number:,}" else f", update {point.number:,}"

@@ -6,23 +6,23 @@ from groupwise.parts.part import Part
 from groupwise.rollout.actions import Choice, Tagged, WholeResponse
 from groupwise.rollout.endpoint_judge import EndpointJudge
 from groupwise.rollout.judges import CheckedLines, CheckedSteps, FunctionJudge, PhraseJudge
-from groupwise.rollout.measures import JudgedSegments, JudgeScore, ReferenceScore, ResponseEmbedding
 from groupwise.rollout.plans import (
-    AttemptPlan,
-    AttemptRequest,
     Flat,
     Group,
-    Guided,
+    Hinted,
     PlanTools,
     Played,
     PlayedRound,
+    RolloutPlan,
+    RolloutRequest,
     TopUp,
 )
 from groupwise.rollout.prompts import AnchoredWindow, Full, PromptTemplate, PublishedTemplate, Window
+from groupwise.rollout.scorers import JudgedSegments, JudgeScore, ReferenceScore, ResponseEmbedding
 from groupwise.rollout.tasks import CurriculumSlot, Shuffled
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {
-    "measure": {
+    "scorer": {
         "judge_score": JudgeScore,
         "reference_score": ReferenceScore,
         "response_embedding": ResponseEmbedding,
@@ -35,9 +35,9 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "function_judge": FunctionJudge,
         "endpoint_judge": EndpointJudge,
     },
-    "memory": {"window": Window, "full": Full, "anchored_window": AnchoredWindow},
-    "action_rule": {"whole_response": WholeResponse, "choice": Choice, "tagged": Tagged},
-    "plan": {"flat": Flat, "guided": Guided, "top_up": TopUp},
+    "history": {"window": Window, "full": Full, "anchored_window": AnchoredWindow},
+    "action_parser": {"whole_response": WholeResponse, "choice": Choice, "tagged": Tagged},
+    "plan": {"flat": Flat, "hinted": Hinted, "top_up": TopUp},
     "template": {"prompt_template": PromptTemplate, "published_template": PublishedTemplate},
     "curriculum": {"shuffled": Shuffled},
 }

@@ -28,7 +28,7 @@ class Action(NamedTuple):
     well_formed: bool
 
 
-class ActionRule(Protocol):
+class ActionParser(Protocol):
     """Reads an action from a response, and writes a response for an action."""
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
@@ -38,7 +38,7 @@ class ActionRule(Protocol):
         """A response from which `read` gets this action."""
 
 
-class WholeResponse(Part, slot="action_rule"):
+class WholeResponse(Part, slot="action_parser"):
     """The whole response is the action. A response that was cut off is malformed."""
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
@@ -48,7 +48,7 @@ class WholeResponse(Part, slot="action_rule"):
         return action
 
 
-class Choice(Part, slot="action_rule"):
+class Choice(Part, slot="action_parser"):
     """The response is the number of an action in the list that the prompt shows, counted from 1.
 
     Responses are one token long, so that small models can act. The prompt must list the actions with their numbers
@@ -71,7 +71,7 @@ class Choice(Part, slot="action_rule"):
         return str(listed.index(action) + 1) if action in listed else action
 
 
-class Tagged(Part, slot="action_rule"):
+class Tagged(Part, slot="action_parser"):
     """The action is between action tags, after thoughts between think tags.
 
     Source: the rules of GiGPO's release (Feng et al. 2025, arXiv:2505.10978). The text is lower-cased. It is well
@@ -108,4 +108,4 @@ def _find_between(text: str, opening: str, closing: str) -> str | None:
     return text[begin + len(opening) : end] if end >= 0 else None
 
 
-ActionRuleSlot = Annotated[ActionRule, Slot("action_rule")]
+ActionParserSlot = Annotated[ActionParser, Slot("action_parser")]

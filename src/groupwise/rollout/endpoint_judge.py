@@ -48,7 +48,7 @@ TEXTS: Mapping[str, Callable[[JudgeQuestion], str]] = {
 """Placeholders, and the text that replaces them."""
 TABLES: Mapping[str, Callable[[JudgeQuestion], Mapping[str, Any]]] = {
     "task": lambda question: question.task.payload,
-    "facts": lambda question: question.facts,
+    "info": lambda question: question.info,
 }
 """Placeholders for JSON; `task.NAME` is one entry, empty if there is no such entry."""
 NUMBER_AFTER_SCORE = r"(?i)\bscore\b[\s\"'*:=]{0,8}(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
@@ -62,7 +62,7 @@ def check_prompt(prompt: str) -> None:
     for name, entry in names:
         if name not in TABLES and (entry is not None or name not in TEXTS):
             shown = f"{{{name}.{entry}}}" if entry else f"{{{name}}}"
-            known = [*TEXTS, *TABLES, "task.NAME", "facts.NAME"]
+            known = [*TEXTS, *TABLES, "task.NAME", "info.NAME"]
             raise ValueError(f"prompt names {shown}, which no question has; {nearest(name, known)}")
     if ("answer", None) not in names:
         raise ValueError("prompt does not show the judged text; put {answer} into it")
@@ -143,7 +143,7 @@ class EndpointJudge(Part, slot="judge"):
     """The server's name for the model."""
     prompt: str = DEFAULT_PROMPT
     """The prompt. Placeholders: {answer}, the judged text; {said}, the response before it; {context}, the observation;
-    {task}, the task's payload, and {facts}, the step info, as JSON; {task.NAME} and {facts.NAME}, one entry of these;
+    {task}, the task's payload, and {info}, the step info, as JSON; {task.NAME} and {info.NAME}, one entry of these;
     {task_id}."""
     system: str = ""
     """The system message; empty = none."""

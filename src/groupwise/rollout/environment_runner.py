@@ -159,7 +159,7 @@ class InProcess:
             if not isinstance(environment, Forkable):
                 raise EnvironmentFault(
                     f"{type(environment).__name__} has no fork(), so no rollout can continue from the middle of its "
-                    "attempts; give it one that returns an independent copy"
+                    "rollouts; give it one that returns an independent copy"
                 )
             twin = self._environments[number] = environment.fork()
             return to_plain_observation(twin.observe())

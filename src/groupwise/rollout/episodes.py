@@ -20,7 +20,7 @@ from groupwise.engines.engine import (
     check_generations,
 )
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.rollout.actions import Action, ActionRule
+from groupwise.rollout.actions import Action, ActionParser
 from groupwise.rollout.environment_runner import ConcurrentHost, EnvTiming, Fault, Host
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.system.errors import EngineFault, EnvironmentFault, GroupwiseError
@@ -46,7 +46,7 @@ class StopSignal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Rollout:
     """A rollout to run."""
 
     task: Task
@@ -54,7 +54,7 @@ class Attempt:
     """Its number within the task's group."""
     seed: int
     origin: Origin = Origin.FRESH
-    guidance_text: str = ""
+    hint_text: str = ""
     """Hint that its prompts begin with; empty = no hint."""
     forced: tuple[int, ...] = ()
     """Token ids that its first response begins with; the rest is sampled after them."""
@@ -66,13 +66,13 @@ class Attempt:
 
 
 @dataclass
-class LiveAttempt:
+class LiveRollout:
     """A running rollout."""
 
-    attempt: Attempt
+    rollout: Rollout
     observation: Observation
     opening: tuple[int, ...]
-    unguided_opening: tuple[int, ...] = ()
+    unhinted_opening: tuple[int, ...] = ()
     prompt: tuple[int, ...] = ()
     past: list[Exchange] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -90,14 +90,14 @@ class Player:
     engine: Engine
     host: Host
     prompter: Prompter
-    action_rule: ActionRule
+    action_parser: ActionParser
     max_tokens: int
     """Most tokens of a response."""
     stop: StopSignal = field(default_factory=StopSignal)
     """Another thread may give it; then the rollouts end before their next step, with `PlayStopped`."""
 
     def play(
-        self, attempts: Sequence[Attempt], *, temperature: float, waiting: EnvTiming | None = None
+        self, rollouts: Sequence[Rollout], *, temperature: float, waiting: EnvTiming | None = None
     ) -> list[Trajectory]:
         """Run all rollouts to their end.
 
@@ -109,33 +109,33 @@ class Player:
         """
         waiting = waiting or EnvTiming()
         with waiting.during():
-            first = self.host.open({number: attempt.task for number, attempt in enumerate(attempts)})
+            first = self.host.open({number: rollout.task for number, rollout in enumerate(rollouts)})
         seen: dict[str, tuple[int, Observation]] = {}
         openings: dict[tuple[str, str, str], tuple[int, ...]] = {}
-        live: dict[int, LiveAttempt] = {}
-        for number, attempt in enumerate(attempts):
-            shown, task, guidance = first[number], attempt.task, attempt.guidance_text
+        live: dict[int, LiveRollout] = {}
+        for number, rollout in enumerate(rollouts):
+            shown, task, hint = first[number], rollout.task, rollout.hint_text
             if isinstance(shown, Fault):
                 nothing = Observation(text="")
-                live[number] = LiveAttempt(attempt, nothing, (), stop=shown.reason, error=shown.message)
+                live[number] = LiveRollout(rollout, nothing, (), stop=shown.reason, error=shown.message)
                 continue
-            other, before = seen.setdefault(task.id, (attempt.number, shown))
+            other, before = seen.setdefault(task.id, (rollout.number, shown))
             if before.text != shown.text or before.state_key != shown.state_key:
                 starts = [repr(quote_line(text, limit=100)) for text in (before.text, shown.text)]
                 raise EnvironmentFault(
-                    f"task {task.id!r}: attempts {other} and {attempt.number} start from different observations "
+                    f"task {task.id!r}: rollouts {other} and {rollout.number} start from different observations "
                     f"({starts[0]} and {starts[1]}); open the environment from the task alone, without global random "
                     "numbers"
                 )
-            for text in (guidance, ""):
+            for text in (hint, ""):
                 if (task.id, shown.goal, text) not in openings:
                     opening = self.prompter.for_task(task).encode_opening(shown.goal, text)
                     openings[task.id, shown.goal, text] = opening
-            live[number] = LiveAttempt(
-                attempt,
+            live[number] = LiveRollout(
+                rollout,
                 shown,
-                openings[task.id, shown.goal, guidance],
-                unguided_opening=openings[task.id, shown.goal, ""],
+                openings[task.id, shown.goal, hint],
+                unhinted_opening=openings[task.id, shown.goal, ""],
             )
         return LiveEpisodes(self, live, temperature, waiting).play_to_end()
 
@@ -152,7 +152,7 @@ class LiveEpisodes:
     """
 
     player: Player
-    live: Mapping[int, LiveAttempt]
+    live: Mapping[int, LiveRollout]
     temperature: float
     waiting: EnvTiming
 
@@ -173,7 +173,7 @@ class LiveEpisodes:
         trajectories = []
         for state in self.live.values():
             assert state.stop is not None, "a rollout is recorded once it has ended"
-            attempt, steps, sampled_by = state.attempt, state.steps, set[int]()
+            rollout, steps, sampled_by = state.rollout, state.steps, set[int]()
             total: float = 0
             for step, spans in zip(steps, state.versions, strict=True):
                 total += step.reward
@@ -186,15 +186,15 @@ class LiveEpisodes:
                 scores["success"] = float(state.success)
             trajectories.append(
                 Trajectory(
-                    id=f"{attempt.task.id}/{attempt.number}",
-                    task=attempt.task,
-                    attempt=attempt.number,
+                    id=f"{rollout.task.id}/{rollout.number}",
+                    task=rollout.task,
+                    rollout=rollout.number,
                     steps=tuple(steps),
                     scores=scores,
                     stop=state.stop,
                     versions=tuple(sorted(sampled_by)),
-                    origin=attempt.origin,
-                    parent=attempt.parent,
+                    origin=rollout.origin,
+                    parent=rollout.parent,
                     error=None if state.error is None else redact(state.error),  # the journal keeps it
                 )
             )
@@ -210,31 +210,31 @@ class LiveEpisodes:
         for n in active:
             state = live[n]
             shown.append((state.opening, state.past, state.observation))
-            paths.append((state.attempt.seed, "step", len(state.steps)))
+            paths.append((state.rollout.seed, "step", len(state.steps)))
         prompts, seeds = player.prompter.make_prompts(shown), seeds_of(paths)
         requests, too_long = dict[int, Request](), list[int]()
         for n, prompt, seed in zip(active, prompts, seeds, strict=True):
             state = live[n]
-            attempt, step = state.attempt, len(state.steps)
+            rollout, step = state.rollout, len(state.steps)
             if context is not None and len(prompt) + max_tokens > context:
                 reason = (
                     f"a prompt of {len(prompt)} tokens and {max_tokens} to sample do not fit into the model's "
-                    f"{context}; shorten rollout.memory, or load a model with a longer context"
+                    f"{context}; shorten rollout.history, or load a model with a longer context"
                 )
                 if not step:
-                    raise EngineFault(f"task {attempt.task.id!r}: {reason}")
+                    raise EngineFault(f"task {rollout.task.id!r}: {reason}")
                 state.stop, state.success, state.error = StopReason.TRUNCATED, False, reason
                 too_long.append(n)
                 continue
-            forced = () if step else attempt.forced
+            forced = () if step else rollout.forced
             state.prompt = prompt
             requests[n] = Request(
                 prompt_ids=prompt + forced,
                 seed=seed,
                 max_tokens=max_tokens - len(forced),
-                temperature=self.temperature if attempt.temperature is None else attempt.temperature,
+                temperature=self.temperature if rollout.temperature is None else rollout.temperature,
                 stop_ids=stop_ids,
-                session=str(attempt.seed),  # not the task, which an evaluation may just have run too
+                session=str(rollout.seed),  # not the task, which an evaluation may just have run too
             )
         player.host.close(too_long)
         return requests
@@ -251,10 +251,10 @@ class LiveEpisodes:
         whole, responses = dict[int, Generation](), list[Sequence[int]]()
         for n, answer in answers.items():
             state = self.live[n]
-            whole[n] = _prepend_forced(state.attempt, answer) if state.attempt.forced and not state.steps else answer
+            whole[n] = _prepend_forced(state.rollout, answer) if state.rollout.forced and not state.steps else answer
             responses.append(whole[n].response_ids)
         texts = self.player.prompter.read_texts(responses)
-        read, moves = self.player.action_rule.read, dict[int, Move]()
+        read, moves = self.player.action_parser.read, dict[int, Move]()
         for (n, answer), text in zip(whole.items(), texts, strict=True):
             moves[n] = answer, read(text, stopped=answer.stopped, admissible=self.live[n].observation.admissible)
         return moves
@@ -264,10 +264,10 @@ class LiveEpisodes:
         prompter, goes_on, has_ended, past = self.player.prompter, list[int](), list[int](), list[Any]()
         for n, (answer, action) in moves.items():
             state, outcome = self.live[n], outcomes[n]
-            attempt, seen, index = state.attempt, state.observation, len(state.steps)
-            reward, accepted, facts = 0.0, True, dict[str, Any]()
+            rollout, seen, index = state.rollout, state.observation, len(state.steps)
+            reward, accepted, info = 0.0, True, dict[str, Any]()
             if not isinstance(outcome, Fault):
-                reward, accepted, facts = outcome.reward, outcome.accepted, dict(outcome.facts)
+                reward, accepted, info = outcome.reward, outcome.accepted, dict(outcome.info)
             state.steps.append(
                 Step(
                     index=index,
@@ -279,14 +279,14 @@ class LiveEpisodes:
                     accepted=accepted,
                     cut=not answer.stopped,
                     prompt_ids=state.prompt,
-                    unguided_prompt_ids=(
-                        prompter.prompt(state.unguided_opening, state.past, seen) if attempt.guidance_text else ()
+                    unhinted_prompt_ids=(
+                        prompter.prompt(state.unhinted_opening, state.past, seen) if rollout.hint_text else ()
                     ),
                     response_ids=answer.response_ids,
-                    forced=0 if index or attempt.trains_forced else len(attempt.forced),
+                    forced=0 if index or rollout.trains_forced else len(rollout.forced),
                     logp_behaviour=answer.logp,
                     entropy=answer.entropy,
-                    facts=facts,
+                    info=info,
                 )
             )
             state.versions.append(answer.versions)
@@ -351,15 +351,15 @@ class LiveEpisodes:
                 future.cancel()
 
 
-def _prepend_forced(attempt: Attempt, answer: Generation) -> Generation:
+def _prepend_forced(rollout: Rollout, answer: Generation) -> Generation:
     """Put the forced tokens before the sampled ones; they were not sampled, and are scored later."""
-    zeros = (0.0,) * len(attempt.forced)
+    zeros = (0.0,) * len(rollout.forced)
     spans = answer.versions
     if spans:
-        spans = (VersionSpan(spans[0].version, spans[0].tokens + len(attempt.forced)), *spans[1:])
+        spans = (VersionSpan(spans[0].version, spans[0].tokens + len(rollout.forced)), *spans[1:])
     return replace(
         answer,
-        response_ids=attempt.forced + answer.response_ids,
+        response_ids=rollout.forced + answer.response_ids,
         logp=zeros + answer.logp,
         entropy=zeros + answer.entropy if answer.entropy else (),
         versions=spans,

@@ -14,7 +14,7 @@ from groupwise.data.records import Origin, Trajectory
 from groupwise.engines.engine import VersionSpan
 from groupwise.envs.environment import Observation
 from groupwise.rollout.environment_runner import EnvTiming, Fault, Host
-from groupwise.rollout.episodes import Attempt, LiveAttempt, LiveEpisodes, Player
+from groupwise.rollout.episodes import LiveEpisodes, LiveRollout, Player, Rollout
 from groupwise.rollout.prompts import Exchange
 from groupwise.system.errors import EnvironmentFault
 from groupwise.system.text import quote_line
@@ -24,7 +24,7 @@ from groupwise.system.text import quote_line
 class Fork:
     """A continuation to run.
 
-    Worked example: `Fork(trunk=attempt, kept=3, number=0, seed=7)` keeps steps 0, 1 and 2 of a rollout. The policy
+    Worked example: `Fork(trunk=rollout, kept=3, number=0, seed=7)` keeps steps 0, 1 and 2 of a rollout. The policy
     takes step 3 and all later ones.
     """
 
@@ -56,7 +56,7 @@ def play_forks(forks: Sequence[Fork], player: Player, *, temperature: float) -> 
 
     It is an error if an environment cannot be copied, or if the repeated actions lead elsewhere.
     """
-    live: dict[int, LiveAttempt] = {}
+    live: dict[int, LiveRollout] = {}
     by_trunk: dict[str, list[int]] = {}
     for number, fork in enumerate(forks):
         by_trunk.setdefault(fork.trunk.id, []).append(number)
@@ -93,7 +93,7 @@ def play_forks(forks: Sequence[Fork], player: Player, *, temperature: float) -> 
 
 def _check_shown(trunk: _Trunk, index: int, shown: Observation | Fault) -> Observation:
     """The observation before a step; an error if it is not the recorded one."""
-    where = f"task {trunk.recorded.task.id!r}, attempt {trunk.recorded.attempt}, step {index}"
+    where = f"task {trunk.recorded.task.id!r}, rollout {trunk.recorded.rollout}, step {index}"
     if isinstance(shown, Fault):
         raise EnvironmentFault(
             f"{where}: its recorded actions cannot be repeated ({shown.message}); fix the environment"
@@ -107,14 +107,14 @@ def _check_shown(trunk: _Trunk, index: int, shown: Observation | Fault) -> Obser
     return shown
 
 
-def _fork_trunk(trunk: _Trunk, forks: Mapping[int, Fork], host: Host) -> dict[int, LiveAttempt]:
+def _fork_trunk(trunk: _Trunk, forks: Mapping[int, Fork], host: Host) -> dict[int, LiveRollout]:
     """The continuations that start at the current step of a trunk, by number."""
     recorded = trunk.recorded
     has_ended = any(fork.kept == len(recorded.steps) for fork in forks.values())
     if not has_ended:
         for number, shown in host.fork(trunk.number, list(forks)).items():
             if isinstance(shown, Fault):
-                raise EnvironmentFault(f"task {recorded.task.id!r}: attempt {number} cannot be forked: {shown.message}")
+                raise EnvironmentFault(f"task {recorded.task.id!r}: rollout {number} cannot be forked: {shown.message}")
     live = {}
     for number, fork in forks.items():
         kept = list(recorded.steps[: fork.kept])
@@ -124,11 +124,11 @@ def _fork_trunk(trunk: _Trunk, forks: Mapping[int, Fork], host: Host) -> dict[in
             or tuple(VersionSpan(version, len(step.response_ids)) for version in recorded.versions[-1:])
             for step in kept
         ]
-        attempt = Attempt(
+        rollout = Rollout(
             task=recorded.task, number=fork.number, seed=fork.seed, origin=Origin.BRANCHED, parent=recorded.id
         )
-        live[number] = LiveAttempt(
-            attempt, trunk.shown, trunk.opening, past=list(trunk.past), steps=kept, versions=versions
+        live[number] = LiveRollout(
+            rollout, trunk.shown, trunk.opening, past=list(trunk.past), steps=kept, versions=versions
         )
         if has_ended:
             success = recorded.scores.get("success")

@@ -37,7 +37,7 @@ class JudgeQuestion:
     """The response or the action."""
     said: str = ""
     """The response before the answer, if the answer is a piece of a response."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
     """Step info, such as that of the environment."""
 
 
@@ -113,14 +113,14 @@ class CheckedSteps(Part, slot="judge"):
 
 
 def _has_passed(question: JudgeQuestion) -> bool:
-    checks = question.facts.get("checks")
+    checks = question.info.get("checks")
     if not isinstance(checks, dict) or not checks:
         raise RecordError(
-            f"task {question.task.id!r}: a step has no fact 'checks', which the judge checked_steps reads; use an "
-            "environment that tells it, or another judge"
+            f"task {question.task.id!r}: a step has no info value 'checks', which the judge checked_steps reads; use "
+            "an environment that tells it, or another judge"
         )
-    calls = question.facts.get("calls", [])
-    gold = question.facts.get("gold_calls", calls)  # if not known, no call counts as wrong
+    calls = question.info.get("calls", [])
+    gold = question.info.get("gold_calls", calls)  # if not known, no call counts as wrong
     return all(checks.values()) and all(call in gold for call in calls)
 
 
@@ -210,7 +210,7 @@ class FunctionJudge(Part, slot="judge"):
     def write_questions(self, question: JudgeQuestion) -> list[Mapping[str, Any]]:
         texts = {name: escape_surrogates(getattr(question, name)) for name in ("context", "answer", "said")}
         task = {"id": question.task.id, "payload": dict(question.task.payload)}
-        return [{"function": self.function, "task": task, **texts, "facts": dict(question.facts)}]
+        return [{"function": self.function, "task": task, **texts, "info": dict(question.info)}]
 
     def ask(self, asked: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Judgement]]:
         function = self._load()
@@ -228,7 +228,7 @@ class FunctionJudge(Part, slot="judge"):
         try:
             texts = {name: sample[name] for name in ("context", "answer", "said")}
             # The function gets only what is recorded.
-            score = function(JudgeQuestion(task=Task(**sample["task"]), facts=sample["facts"], **texts))
+            score = function(JudgeQuestion(task=Task(**sample["task"]), info=sample["info"], **texts))
         except Exception as error:  # a user's function may raise anything
             fault = f"raised {type(error).__name__}: {quote_line(str(error))}"
         if not fault and (isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score)):

@@ -23,11 +23,11 @@ class TokenOrigin(StrEnum):
     """The run's own system prompt (`rollout.system`)."""
     INSTRUCTION = "instruction"
     """The environment's instruction."""
-    GUIDANCE = "guidance"
+    HINT = "hint"
     """The hint."""
     TASK = "task"
     """The goal of the task."""
-    MEMORY = "memory"
+    HISTORY = "history"
     """Past steps: observations and responses."""
     OBSERVATION = "observation"
     """The current observation, with the possible actions."""
@@ -54,17 +54,17 @@ Mark = Callable[[TokenOrigin, str], str]
 
 
 def attribute_prompt(
-    prompter: Prompter, *, goal: str, past: Sequence[Exchange], seen: Observation, guidance_text: str = ""
+    prompter: Prompter, *, goal: str, past: Sequence[Exchange], seen: Observation, hint_text: str = ""
 ) -> AttributedIds:
     """The tokens of a prompt, as `Prompter.prompt` makes it, with their origins."""
-    shown = past[prompter.memory.first_shown(len(past)) :]
+    shown = past[prompter.history.first_shown(len(past)) :]
     frame, template = prompter.frame, prompter.template
 
     def write_opening(mark: Mark) -> str:
         opening = template.write_opening(
             mark(TokenOrigin.INSTRUCTION, prompter.instruction),
             mark(TokenOrigin.TASK, goal),
-            mark(TokenOrigin.GUIDANCE, guidance_text),
+            mark(TokenOrigin.HINT, hint_text),
         )
         return f"{opening}\n" if opening else ""
 
@@ -74,7 +74,7 @@ def attribute_prompt(
 
     def write_message(mark: Mark) -> str:
         told = [
-            (mark(TokenOrigin.MEMORY, exchange.in_words[0]), mark(TokenOrigin.MEMORY, exchange.in_words[1]))
+            (mark(TokenOrigin.HISTORY, exchange.in_words[0]), mark(TokenOrigin.HISTORY, exchange.in_words[1]))
             for exchange in shown
         ]
         return template.write_step(told, mark_seen(mark), num_past=len(past))
@@ -86,9 +86,9 @@ def attribute_prompt(
         for exchange in shown:
             closing = () if exchange.response_ids[-1:] == (frame.end_id,) else (frame.end_id,)
             pieces += [
-                _make_one_origin(exchange.observation_ids, TokenOrigin.MEMORY),
+                _make_one_origin(exchange.observation_ids, TokenOrigin.HISTORY),
                 _make_one_origin(frame.before_response, TokenOrigin.TEMPLATE),
-                _make_one_origin(exchange.response_ids, TokenOrigin.MEMORY),
+                _make_one_origin(exchange.response_ids, TokenOrigin.HISTORY),
                 _make_one_origin((*closing, *frame.between), TokenOrigin.TEMPLATE),
             ]
         pieces.append(_attribute_text(prompter, lambda mark: template.write_observation(mark_seen(mark))))

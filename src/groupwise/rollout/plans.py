@@ -13,8 +13,8 @@ from pydantic import Field
 
 from groupwise.data.records import Origin, SetAside, Task, Trajectory, score_of
 from groupwise.parts.part import Part, Slot, kind_of
-from groupwise.parts.slots import Draw, GuidancePart
-from groupwise.store.attempt_index import PastAttempts
+from groupwise.parts.slots import Draw, HintPart
+from groupwise.store.rollout_index import PastRollouts
 from groupwise.system.errors import ConfigError
 
 Group = Sequence[Trajectory]
@@ -25,11 +25,11 @@ Group = Sequence[Trajectory]
 class PlayedRound:
     """The results of the requests of one round."""
 
-    requests: Sequence[AttemptRequest] = ()
+    requests: Sequence[RolloutRequest] = ()
     """The requests."""
     groups: Sequence[Group] = ()
     """The rollouts without a hint, by task."""
-    guided: Sequence[Group] = ()
+    hinted: Sequence[Group] = ()
     """The rollouts with a hint that are compared with each other, by prompt."""
     joining: Sequence[Group] = ()
     """The rollouts with a hint that join or replace those without, by task."""
@@ -50,9 +50,9 @@ class Played:
         return [group for played in self.rounds for group in played.groups]
 
     @property
-    def guided(self) -> list[Group]:
+    def hinted(self) -> list[Group]:
         """The groups with a hint of all rounds, each compared on its own."""
-        return [group for played in self.rounds for group in played.guided]
+        return [group for played in self.rounds for group in played.hinted]
 
 
 class PlanTools(Protocol):
@@ -75,26 +75,26 @@ class PlanTools(Protocol):
         """The text of a response."""
 
 
-class AttemptPlan(Protocol):
+class RolloutPlan(Protocol):
     """Fills the slot `plan`: chooses tasks, their number of rollouts and hints, and the groups that are compared.
 
     A plan whose hints have words of their own also has `words()`, like a template.
     """
 
     @property
-    def attempts(self) -> int:
+    def rollouts(self) -> int:
         """The usual number of rollouts per task, for estimates and for parts that need a certain number."""
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
-    ) -> list[AttemptRequest]:
+        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+    ) -> list[RolloutRequest]:
         """The requests of the next round; empty = the update has enough.
 
         Args:
             played: the rounds of this update so far.
             wanted: `training.tasks`, the number of groups of an update.
             tools: functions of the run, such as new tasks.
-            past_attempts: the rollouts of earlier updates, by task.
+            past_rollouts: the rollouts of earlier updates, by task.
             draw: random generators by name; the same name gives the same numbers, also after a resume.
         """
 
@@ -105,18 +105,18 @@ class AttemptPlan(Protocol):
 class Flat(Part, slot="plan"):
     """The same number of rollouts for every task."""
 
-    attempts: Annotated[int, Field(ge=2)] = 8
+    rollouts: Annotated[int, Field(ge=2)] = 8
     """Rollouts per task."""
-    reads_past_attempts: ClassVar[bool] = False
+    reads_past_rollouts: ClassVar[bool] = False
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
-    ) -> list[AttemptRequest]:
+        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+    ) -> list[RolloutRequest]:
         tasks = [] if played.rounds else tools.fresh(wanted)
-        return [AttemptRequest(task=task, attempts=self.attempts) for task in tasks]
+        return [RolloutRequest(task=task, rollouts=self.rollouts) for task in tasks]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
-        return [*played.groups, *played.guided]
+        return [*played.groups, *played.hinted]
 
 
 class TopUp(Part, slot="plan"):
@@ -130,32 +130,32 @@ class TopUp(Part, slot="plan"):
 
     drops_solved_groups: ClassVar[bool] = True
     """It drops tasks that every rollout solved."""
-    attempts: Annotated[int, Field(ge=2)] = 8
+    rollouts: Annotated[int, Field(ge=2)] = 8
     """Rollouts per task."""
     rounds: Annotated[int, Field(ge=1)] = 4
     """Maximum number of rounds of an update, with the first one."""
     of: str = "success"
     """The score that must differ within a group."""
-    reads_past_attempts: ClassVar[bool] = False
+    reads_past_rollouts: ClassVar[bool] = False
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
-    ) -> list[AttemptRequest]:
+        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+    ) -> list[RolloutRequest]:
         missing = wanted - sum(map(self._teaches, played.groups))
         if len(played.rounds) == self.rounds or missing <= 0:
             return []
-        return [AttemptRequest(task=task, attempts=self.attempts) for task in tools.fresh(missing)]
+        return [RolloutRequest(task=task, rollouts=self.rollouts) for task in tools.fresh(missing)]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
         """The first `wanted` groups with a learning signal; if there is none, all groups, so that metrics show it."""
         teaching = [group for group in played.groups if self._teaches(group)][:wanted]
-        return [*(teaching or played.groups), *played.guided]
+        return [*(teaching or played.groups), *played.hinted]
 
     def _teaches(self, group: Group) -> bool:
         return len({trajectory.scores.get(self.of, trajectory.scores["return"]) for trajectory in group}) > 1
 
 
-PlanSlot = Annotated[AttemptPlan, Slot("plan")]
+PlanSlot = Annotated[RolloutPlan, Slot("plan")]
 """A run-file field for a plan."""
 
 
@@ -164,35 +164,35 @@ PlanSlot = Annotated[AttemptPlan, Slot("plan")]
 MARK = "~"
 """Separates the id of a task from the digest of the hint."""
 
-Joins = Literal["own", "unguided", "replaces_one", "replaces_group"]
+Joins = Literal["own", "unhinted", "replaces_one", "replaces_group"]
 """Which rollouts are compared with those with a hint.
 
 own: only each other, because another prompt is another problem.
-unguided: the rollouts of the task without a hint, too.
+unhinted: the rollouts of the task without a hint, too.
 replaces_one: these too; each replaces the rollout without a hint that has the lowest score, if its own is higher.
 replaces_group: each other and rollouts with a hint that joined before; they replace all rollouts without a hint.
 """
 
-TrainingPrompt = Literal["given", "unguided"]
+TrainingPrompt = Literal["given", "unhinted"]
 """The prompt that a rollout with a hint trains with: the given one, or the same without the hint."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttemptRequest:
+class RolloutRequest:
     """A request for rollouts of one task, all with the same hint and settings.
 
-    Worked example: `AttemptRequest(task=task, attempts=4, guidance_text="Look in the drawer.", joins="unguided",
-    loss_context="unguided")` runs four rollouts whose prompts begin with the hint. They are compared with the rollouts
+    Worked example: `RolloutRequest(task=task, rollouts=4, hint_text="Look in the drawer.", joins="unhinted",
+    loss_context="unhinted")` runs four rollouts whose prompts begin with the hint. They are compared with the rollouts
     without a hint, and train with the prompt without the hint.
 
-    A request is guided if it has a hint, forced tokens or a temperature.
+    A request is hinted if it has a hint, forced tokens or a temperature.
     """
 
     task: Task
     """A task of the train set."""
-    attempts: int
+    rollouts: int
     """Number of rollouts, at least 1."""
-    guidance_text: str = ""
+    hint_text: str = ""
     """The hint: prompts begin with it, after the instruction; empty = no hint."""
     forced: tuple[int, ...] = ()
     """Token ids that the first response begins with; the policy samples the rest."""
@@ -210,29 +210,29 @@ class AttemptRequest:
     """Id of the rollout that the hint was made of: one of this update, or a past one that was read."""
 
     @cached_property
-    def is_guided(self) -> bool:
+    def is_hinted(self) -> bool:
         """Whether it has a hint, forced tokens or a temperature of its own."""
-        return bool(self.guidance_text or self.forced) or self.temperature is not None
+        return bool(self.hint_text or self.forced) or self.temperature is not None
 
     @cached_property
     def origin(self) -> Origin:
         """The origin of its rollouts.
 
-        Rollouts that join others, or that were sampled from another distribution than they train with, are `guided`:
+        Rollouts that join others, or that were sampled from another distribution than they train with, are `hinted`:
         their ratio divides by the recorded log-probs. Rollouts that train with the given prompt and are compared only
         with each other are `reflected`.
         """
-        if not self.is_guided:
+        if not self.is_hinted:
             return Origin.FRESH
         is_as_sampled = self.temperature is None and self.loss_context == "given" and not self.trains_forced
-        return Origin.REFLECTED if is_as_sampled and self.joins == "own" else Origin.GUIDED
+        return Origin.REFLECTED if is_as_sampled and self.joins == "own" else Origin.HINTED
 
     @cached_property
     def group_task(self) -> Task:
         """The task in whose group the rollouts are numbered and compared; a group of its own has another id."""
-        if not self.is_guided or self.joins != "own":
+        if not self.is_hinted or self.joins != "own":
             return self.task
-        identity = self.guidance_text
+        identity = self.hint_text
         if self.forced or self.temperature is not None:
             identity += f"{MARK}{self.forced}{MARK}{self.temperature}"
         digest = hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()
@@ -246,39 +246,39 @@ class AttemptRequest:
             "" if self.temperature is None else f"temperature {self.temperature}",
             forced + (" that train" if self.trains_forced else "") if self.forced else "",
             "" if self.joins == "own" else f"joins {self.joins}",
-            "trains without its guidance" if self.loss_context == "unguided" else "",
+            "trains without its hint" if self.loss_context == "unhinted" else "",
         ]
         return "; ".join(filter(None, words))
 
 
 def check_requests(
     plan: Part,
-    requests: Sequence[AttemptRequest],
+    requests: Sequence[RolloutRequest],
     *,
     is_known: Callable[[str], bool],
-    attempted: Collection[str],
+    tried: Collection[str],
     max_tokens: int,
     end_id: int,
     vocabulary_size: int,
 ) -> None:
     """Raise an error that names the plan for requests that cannot be run.
 
-    `is_known` says whether a task id is in the train set. `attempted` has the ids of the tasks with rollouts without a
+    `is_known` says whether a task id is in the train set. `tried` has the ids of the tasks with rollouts without a
     hint in earlier rounds of the update.
     """
     where = f"the plan {kind_of(type(plan))}: its request"
-    with_group = set(attempted)
+    with_group = set(tried)
     for request in requests:
         if fault := _find_type_fault(request, vocabulary_size):
             raise ConfigError(f"{where} {fault}")
-        if not request.is_guided:
+        if not request.is_hinted:
             with_group.add(request.task.id)
     for request in requests:
         if fault := _find_fault(request, is_known, with_group, max_tokens, end_id):
             raise ConfigError(f"{where} for task {request.task.id!r} {fault}")
 
 
-def _find_type_fault(request: AttemptRequest, vocabulary_size: int) -> str | None:
+def _find_type_fault(request: RolloutRequest, vocabulary_size: int) -> str | None:
     if not isinstance(request.task, Task):
         return f"has task={request.task!r}; give a Task, as tools.fresh and tools.tasks have them"
     where = f"for task {request.task.id!r} has"
@@ -299,26 +299,26 @@ def _find_type_fault(request: AttemptRequest, vocabulary_size: int) -> str | Non
 
 
 def _find_fault(
-    request: AttemptRequest, is_known: Callable[[str], bool], with_group: Collection[str], max_tokens: int, end_id: int
+    request: RolloutRequest, is_known: Callable[[str], bool], with_group: Collection[str], max_tokens: int, end_id: int
 ) -> str | None:
     if not is_known(request.task.id):
-        return "is for a task that the training panel does not have; take tasks from tools.fresh or tools.tasks"
-    if type(request.attempts) is not int or request.attempts < 1:
-        return f"has attempts={request.attempts!r}; ask for at least 1, or leave the request out"
-    if not isinstance(request.guidance_text, str) or not isinstance(request.why, str):
-        return "has a guidance_text or a why that is not text; give text, empty for none"
+        return "is for a task that the training task set does not have; take tasks from tools.fresh or tools.tasks"
+    if type(request.rollouts) is not int or request.rollouts < 1:
+        return f"has rollouts={request.rollouts!r}; ask for at least 1, or leave the request out"
+    if not isinstance(request.hint_text, str) or not isinstance(request.why, str):
+        return "has a hint_text or a why that is not text; give text, empty for none"
     if request.joins not in get_args(Joins) or request.loss_context not in get_args(TrainingPrompt):
         return (
             f"has joins={request.joins!r} and loss_context={request.loss_context!r}; joins is one of "
             f"{', '.join(get_args(Joins))}, loss_context one of {', '.join(get_args(TrainingPrompt))}"
         )
-    if request.loss_context == "unguided" and not request.guidance_text:
-        return "has loss_context='unguided' and no guidance_text; leave loss_context out"
-    if request.joins != "own" and not request.is_guided:
+    if request.loss_context == "unhinted" and not request.hint_text:
+        return "has loss_context='unhinted' and no hint_text; leave loss_context out"
+    if request.joins != "own" and not request.is_hinted:
         return f"has joins={request.joins!r}, but nothing that guides it; leave joins out"
     if request.joins != "own" and request.task.id not in with_group:
         return (
-            f"has joins={request.joins!r}, but the update has no unguided attempts at the task to join; ask for some "
+            f"has joins={request.joins!r}, but the update has no unhinted rollouts at the task to join; ask for some "
             "in the same round or an earlier one"
         )
     if request.trains_forced and not request.forced:
@@ -339,7 +339,7 @@ def _find_fault(
 
 # Rollouts with a hint that join those without a hint, or replace some.
 
-Joining = tuple[AttemptRequest, Sequence[Trajectory]]
+Joining = tuple[RolloutRequest, Sequence[Trajectory]]
 """A request whose rollouts join others, and its rollouts that ended without a fault."""
 
 
@@ -352,75 +352,75 @@ def join_groups(groups: Sequence[Group], joining: Sequence[Joining]) -> tuple[li
     for chosen in groups:
         group_of[chosen[0].task.id] = list(chosen)
     set_aside: list[SetAside] = []
-    for request, attempts in joining:
+    for request, rollouts in joining:
         group = group_of.get(request.task.id)
         if group is None:
             by = "the plan: the group it was to join is not there"
-            set_aside += [SetAside(trajectory=attempt, by=by) for attempt in attempts]
-        elif request.joins == "unguided":
-            group += attempts
+            set_aside += [SetAside(trajectory=rollout, by=by) for rollout in rollouts]
+        elif request.joins == "unhinted":
+            group += rollouts
         elif request.joins == "replaces_one":
-            set_aside += _replace_one(group, attempts)
-        elif attempts:  # rollouts with a hint that joined before stay; if none survived, all stay
-            by = f"the plan: the guided attempts from {attempts[0].attempt} on took its place"
+            set_aside += _replace_one(group, rollouts)
+        elif rollouts:  # rollouts with a hint that joined before stay; if none survived, all stay
+            by = f"the plan: the hinted rollouts from {rollouts[0].rollout} on took its place"
             set_aside += [SetAside(trajectory=member, by=by) for member in group if member.origin is Origin.FRESH]
-            group[:] = [*(member for member in group if member.origin is not Origin.FRESH), *attempts]
+            group[:] = [*(member for member in group if member.origin is not Origin.FRESH), *rollouts]
     return list(group_of.values()), set_aside
 
 
-def _replace_one(group: list[Trajectory], attempts: Sequence[Trajectory]) -> list[SetAside]:
+def _replace_one(group: list[Trajectory], rollouts: Sequence[Trajectory]) -> list[SetAside]:
     """Let each replace the rollout without a hint with the lowest score (the last of several), if its own is higher."""
     set_aside = []
-    for attempt in attempts:
-        unguided = [member for member in group if member.origin is Origin.FRESH]
-        lowest = min(unguided, key=lambda member: (score_of(member), -member.attempt), default=None)
-        if lowest is None or score_of(attempt) <= score_of(lowest):
-            set_aside.append(SetAside(trajectory=attempt, by="the plan: no unguided attempt scored lower"))
+    for rollout in rollouts:
+        unhinted = [member for member in group if member.origin is Origin.FRESH]
+        lowest = min(unhinted, key=lambda member: (score_of(member), -member.rollout), default=None)
+        if lowest is None or score_of(rollout) <= score_of(lowest):
+            set_aside.append(SetAside(trajectory=rollout, by="the plan: no unhinted rollout scored lower"))
             continue
         group.remove(lowest)
-        group.append(attempt)
-        set_aside.append(SetAside(trajectory=lowest, by=f"the plan: attempt {attempt.attempt} took its place"))
+        group.append(rollout)
+        set_aside.append(SetAside(trajectory=lowest, by=f"the plan: rollout {rollout.rollout} took its place"))
     return set_aside
 
 
 # A plan with hints: the rollouts of another plan, and further rollouts with a hint in their prompt.
 
 
-class Guided(Part, slot="plan"):
+class Hinted(Part, slot="plan"):
     """Another plan, with a further group with a hint for each of its tasks that the hint part chooses.
 
-    If a method has `algorithm.guidance`, this plan wraps `rollout.plan`. A run file may also name it.
+    If a method has `algorithm.hint`, this plan wraps `rollout.plan`. A run file may also name it.
     """
 
     plan: PlanSlot
     """The plan for rollouts without a hint."""
-    guidance: GuidancePart
+    hint: HintPart
     """The part that chooses tasks for rollouts with a hint, and writes the hint."""
 
     @property
-    def attempts(self) -> int:
-        return self.plan.attempts
+    def rollouts(self) -> int:
+        return self.plan.rollouts
 
     def words(self) -> tuple[str, ...]:
-        return (*plan_words(self.plan), *self.guidance.words())
+        return (*plan_words(self.plan), *self.hint.words())
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
-    ) -> list[AttemptRequest]:
-        requests = self.plan.next(played, wanted, tools=tools, past_attempts=past_attempts, draw=draw)
-        by_id = {request.task.id: request.task for request in requests if not request.is_guided}
-        guided = []
-        for past in self.guidance.choose(list(by_id), past_attempts, draw=draw):
-            source = past_attempts.read(past)
-            guided.append(
-                AttemptRequest(
+        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+    ) -> list[RolloutRequest]:
+        requests = self.plan.next(played, wanted, tools=tools, past_rollouts=past_rollouts, draw=draw)
+        by_id = {request.task.id: request.task for request in requests if not request.is_hinted}
+        hinted = []
+        for past in self.hint.choose(list(by_id), past_rollouts, draw=draw):
+            source = past_rollouts.read(past)
+            hinted.append(
+                RolloutRequest(
                     task=by_id[past.task],
-                    attempts=self.attempts,
-                    guidance_text=self.guidance.text(source, tools.text),
+                    rollouts=self.rollouts,
+                    hint_text=self.hint.text(source, tools.text),
                     parent=source.id,
                 )
             )
-        return [*requests, *guided]
+        return [*requests, *hinted]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
         groups = self.plan.choose(played, wanted)
@@ -429,22 +429,22 @@ class Guided(Part, slot="plan"):
         joining = [trajectory for turn in played.rounds for group in turn.joining for trajectory in group]
         copies: dict[str, list[Trajectory]] = {}
         for trajectory in (trajectory for group in merged for trajectory in group):
-            unguided = group_of.get(trajectory.task.id.rpartition(MARK)[0])
-            if trajectory.origin is not Origin.REFLECTED or unguided is None:
+            unhinted = group_of.get(trajectory.task.id.rpartition(MARK)[0])
+            if trajectory.origin is not Origin.REFLECTED or unhinted is None:
                 continue
-            if not self.guidance.joins_unguided_group(trajectory):
+            if not self.hint.joins_unhinted_group(trajectory):
                 continue
             # A copy as if sampled without the hint, with a number after all others of the task.
-            task = unguided[0].task
+            task = unhinted[0].task
             joined = copies.setdefault(task.id, [])
-            numbers = [member.attempt for member in (*unguided, *joining) if member.task.id == task.id]
+            numbers = [member.rollout for member in (*unhinted, *joining) if member.task.id == task.id]
             joined.append(
                 replace(
-                    strip_guidance(trajectory),
+                    strip_hint(trajectory),
                     id=f"{trajectory.id}{MARK}",
                     task=task,
-                    attempt=max(numbers) + 1 + len(joined),
-                    origin=Origin.GUIDED,
+                    rollout=max(numbers) + 1 + len(joined),
+                    origin=Origin.HINTED,
                     off_policy=True,
                     parent=trajectory.id,
                 )
@@ -452,9 +452,9 @@ class Guided(Part, slot="plan"):
         return [*groups, *copies.values()]
 
 
-def strip_guidance(trajectory: Trajectory) -> Trajectory:
+def strip_hint(trajectory: Trajectory) -> Trajectory:
     """Give a rollout the prompts that it would have had without its hint; its responses stay."""
-    steps = [replace(step, prompt_ids=step.unguided_prompt_ids, unguided_prompt_ids=()) for step in trajectory.steps]
+    steps = [replace(step, prompt_ids=step.unhinted_prompt_ids, unhinted_prompt_ids=()) for step in trajectory.steps]
     return replace(trajectory, steps=tuple(steps))
 
 

@@ -46,7 +46,7 @@ class Template(Protocol):
     def words(self) -> tuple[str, ...]:
         """Its words beside those of the environment, for a tokenizer made from scratch."""
 
-    def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+    def write_opening(self, instruction: str, goal: str, hint_text: str = "") -> str:
         """Write the beginning of every prompt of a rollout."""
 
     def write_observation(self, seen: Observation) -> str:
@@ -82,9 +82,9 @@ class PromptTemplate(Part, slot="template"):
     def words(self) -> tuple[str, ...]:
         return tuple(str(number) for number in range(1, MAX_NUMBERS + 1)) if self.show_admissible == "numbered" else ()
 
-    def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+    def write_opening(self, instruction: str, goal: str, hint_text: str = "") -> str:
         parts = [instruction] if self.show_instruction else []
-        parts += [guidance_text] if guidance_text else []
+        parts += [hint_text] if hint_text else []
         parts += [f"Goal: {goal}"] if self.show_goal and goal else []
         if self.thoughts:
             parts.append("Think between <think> and </think>, then act between <action> and </action>.")
@@ -127,14 +127,14 @@ class Prompter:
         tokenizer: PreTrainedTokenizerBase,
         *,
         template: Template,
-        memory: Memory,
+        history: History,
         instruction: str,
         system: str = "",
         instruct: Callable[[Task], str] | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
-        self.memory = memory
+        self.history = history
         self.instruction = instruction
         self.system = system
         self._instruct = instruct
@@ -149,7 +149,7 @@ class Prompter:
         return Prompter(
             copy.deepcopy(self.tokenizer),
             template=self.template,
-            memory=self.memory,
+            history=self.history,
             instruction=self.instruction,
             system=self.system,
             instruct=self._instruct,
@@ -163,9 +163,9 @@ class Prompter:
         twin.instruction = self._instruct(task)
         return twin
 
-    def encode_opening(self, goal: str, guidance_text: str = "") -> tuple[int, ...]:
+    def encode_opening(self, goal: str, hint_text: str = "") -> tuple[int, ...]:
         """Encode the beginning of a rollout's prompts, with the hint if there is one; a line break ends it."""
-        opening = self.template.write_opening(self.instruction, goal, guidance_text)
+        opening = self.template.write_opening(self.instruction, goal, hint_text)
         return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
 
     def encode_observation(self, seen: Observation) -> tuple[int, ...]:
@@ -204,7 +204,7 @@ class Prompter:
         for opening, past, seen in asked:
             num_past = len(past)
             if num_past not in self._first_shown:
-                self._first_shown[num_past] = self.memory.first_shown(num_past)
+                self._first_shown[num_past] = self.history.first_shown(num_past)
             shown = past[self._first_shown[num_past] :]
             if is_one_message:
                 message = template.write_step([exchange.in_words for exchange in shown], seen, num_past=num_past)
@@ -246,14 +246,14 @@ class Prompter:
 # The history in the prompt: how many past steps of a rollout its next prompt shows.
 
 
-class Memory(Protocol):
+class History(Protocol):
     """Chooses the past steps that a prompt shows."""
 
     def first_shown(self, num_past: int) -> int:
         """Index of the first of `num_past` past steps that is shown; all later ones are shown too."""
 
 
-class Window(Part, slot="memory"):
+class Window(Part, slot="history"):
     """Show the last few steps. Prompts of a rollout share little more than their opening."""
 
     steps: Annotated[int, Field(ge=0)] = 2
@@ -263,14 +263,14 @@ class Window(Part, slot="memory"):
         return max(num_past - self.steps, 0)
 
 
-class Full(Part, slot="memory"):
+class Full(Part, slot="history"):
     """Show all past steps. Each prompt continues the previous one, so prefixes are shared as much as possible."""
 
     def first_shown(self, num_past: int) -> int:
         return 0
 
 
-class AnchoredWindow(Part, slot="memory"):
+class AnchoredWindow(Part, slot="history"):
     """Show between `low` and `high` past steps: the window grows to `high`, then is cut to `low`.
 
     Between two cuts each prompt continues the previous one. So prefixes are shared, and prompts stay bounded.
@@ -295,7 +295,7 @@ class AnchoredWindow(Part, slot="memory"):
         return -(-(num_past - self.high) // stride) * stride
 
 
-MemorySlot = Annotated[Memory, Slot("memory")]
+HistorySlot = Annotated[History, Slot("history")]
 
 
 class PublishedTemplate(Part, slot="template"):
@@ -325,10 +325,10 @@ class PublishedTemplate(Part, slot="template"):
         numbers = [str(number) for number in range(1, MAX_NUMBERED_STEPS + 1)]
         return vocabulary_of([self.write_opening("", ""), empty, *numbers])
 
-    def write_opening(self, instruction: str, goal: str, guidance_text: str = "") -> str:
+    def write_opening(self, instruction: str, goal: str, hint_text: str = "") -> str:
         head = f"You act in {self.world}."
         head = f"{head} Your task: {goal}" if goal else head
-        return f"{head}\n{guidance_text}" if guidance_text else head
+        return f"{head}\n{hint_text}" if hint_text else head
 
     def write_observation(self, seen: Observation) -> str:
         return seen.text

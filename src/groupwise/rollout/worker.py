@@ -22,7 +22,7 @@ from pydantic_core import to_json
 from groupwise.data.records import StopReason, Task
 from groupwise.envs.environment import EnvironmentPart, Observation, Outcome
 from groupwise.envs.mixture import has_vocabulary
-from groupwise.envs.part_queries import ask_instruction, ask_panel, ask_vocabulary
+from groupwise.envs.part_queries import ask_instruction, ask_task_set, ask_vocabulary
 from groupwise.envs.plain_records import show_value, to_plain_advice, to_plain_observation, to_plain_outcome
 from groupwise.parts.part import Slot
 from groupwise.rollout.environment_runner import Advice, Fault, InProcess, NoExpert, call_guarded, fault_of
@@ -85,7 +85,7 @@ def _open_host(config: Mapping[str, Any], splits: Sequence[str]) -> InProcess | 
     try:
         env = cast(EnvironmentPart, Slot("env").fill(config))
         for split in splits:
-            ask_panel(env, split)
+            ask_task_set(env, split)
         if splits and has_vocabulary(env):
             ask_vocabulary(env)
         if splits:
@@ -190,7 +190,7 @@ def write_answer(number: int, answer: Answer) -> bytes:
         words = ("observation", *shown)
         if isinstance(answer, Outcome):
             ending = (answer.terminated, answer.truncated, answer.accepted, answer.success)
-            words = ("outcome", shown, answer.reward, ending, answer.note, answer.facts)
+            words = ("outcome", shown, answer.reward, ending, answer.note, answer.info)
     elif isinstance(answer, Fault):
         words = ("fault", answer.reason.value, answer.message)
     elif isinstance(answer, Ready):
@@ -217,7 +217,7 @@ def _read_observation(text: Any, key: Any, admissible: Any, goal: Any) -> Observ
     return to_plain_observation(Observation(text=text, state_key=_tuples(key), admissible=listed, goal=goal))
 
 
-def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, facts: Any) -> Outcome:
+def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, info: Any) -> Outcome:
     terminated, truncated, accepted, success = ending
     outcome = Outcome(
         observation=_read_observation(*seen),
@@ -227,7 +227,7 @@ def _read_outcome(seen: Any, reward: Any, ending: Any, note: Any, facts: Any) ->
         accepted=accepted,
         success=success,
         note=note,
-        facts=facts,
+        info=info,
     )
     return to_plain_outcome(outcome)
 

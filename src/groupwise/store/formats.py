@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from groupwise.data.past_attempts import Remembered, number_at
+from groupwise.data.past_rollouts import Remembered, number_at
 from groupwise.store import RolloutsFile
 from groupwise.store.journal import Journal
 from groupwise.store.mapped_rows import EXAMPLE, ColumnMap, choose_columns, read_mapped_rows
@@ -137,10 +137,10 @@ def read_journal_rows(
                         remembered.setdefault(task, {})[name] = value
             for trajectory in journal.trajectories(update):
                 if not trajectory["steps"]:
-                    left_out["attempts without a step"] += 1
+                    left_out["rollouts without a step"] += 1
                 rows: list[RolloutRow] = trajectory["steps"]
                 if not isinstance(rows, list) or not all(
-                    isinstance(row, dict) and "task" in row and type(row.get("index")) is int for row in rows
+                    isinstance(row, dict) and "task" in row and type(row.get("step")) is int for row in rows
                 ):
                     raise FileError(
                         f"{path}: the steps of a rollout in update {update} are {quote_json(rows)}; the "
@@ -152,7 +152,7 @@ def read_journal_rows(
                         known = remembered[row["task"]]
                         row["extra"] = {
                             **row.get("extra", {}),
-                            **{name: number_at(value, row["index"]) for name, value in known.items()},
+                            **{name: number_at(value, row["step"]) for name, value in known.items()},
                         }
                     row["group"] = f"{row['task']}@{update}"
                     yield number, row

@@ -16,11 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from groupwise.data.past_attempts import RecalledAttempt, Remembered
+from groupwise.data.past_rollouts import Remembered, ReplayedRollout
 from groupwise.data.records import SetAside, Trajectory
 from groupwise.data.step_columns import make_rows
 from groupwise.parts.stateful import StateBefore
-from groupwise.store.attempt_index import PastAttempts, write_past_attempts, write_recalled
 from groupwise.store.journal_file import (
     BESIDE_UPDATES,
     LINKED_TABLES,
@@ -38,9 +37,10 @@ from groupwise.store.journal_file import (
     rewrite_up_to,
     unpack_blob,
 )
+from groupwise.store.rollout_index import PastRollouts, write_past_rollouts, write_replayed
 from groupwise.system.errors import FileError
 
-PANEL = "panel "
+TASK_SET = "task_set "
 """Prefix of the keys of the task sets' hashes, in the table `about`."""
 CLOCK = -1
 """The place of the times of rollouts that were sampled ahead. They differ between runs with the same seed, so they are
@@ -63,7 +63,7 @@ class Update:
     """Advantages of each trajectory's steps, in the order of the trajectories."""
     faults: Sequence[Trajectory] = ()
     """Rollouts that ended with an environment error. They are not used."""
-    recalled: Sequence[RecalledAttempt] = ()
+    replayed: Sequence[ReplayedRollout] = ()
     """Replayed rollouts, with their advantages."""
     set_aside: Sequence[SetAside] = ()
     """Rollouts that ended without an error and were not used."""
@@ -71,7 +71,7 @@ class Update:
     """The plan's request for a rollout, in words, by task and number of the rollout; empty if its origin says it."""
     states: Sequence[StateBefore] = ()
     """States of stateful parts when the update began."""
-    pending: Mapping[int, PendingAttempts] = field(default_factory=dict)
+    pending: Mapping[int, PendingRollouts] = field(default_factory=dict)
     """Rollouts that were sampled ahead during this update, by the update that will use them."""
 
 
@@ -115,7 +115,7 @@ class SettingChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluatedAttempt:
+class EvaluatedRollout:
     """One rollout of an evaluation, as the journal stores it."""
 
     number: int
@@ -126,9 +126,9 @@ class EvaluatedAttempt:
     """Number of the repetition of the evaluation."""
     task: str
     """The task's id."""
-    attempt: int
+    rollout: int
     """Number of the rollout at the task."""
-    panel: str
+    task_set: str
     """Digest of the task set: evaluations with equal digests are comparable."""
     tags: str
     """The task's labels, such as its category, joined by commas."""
@@ -145,7 +145,7 @@ class EvaluatedAttempt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PendingAttempts:
+class PendingRollouts:
     """Rollouts that were sampled ahead for a later update, as blobs.
 
     They are written with the update during which they were sampled: a resumed run cannot sample them again, because the
@@ -195,9 +195,9 @@ class Journal:
         self._database.check_open()
 
     @property
-    def past_attempts(self) -> PastAttempts:
+    def past_rollouts(self) -> PastRollouts:
         """Past rollouts by task."""
-        return PastAttempts(self._database)
+        return PastRollouts(self._database)
 
     # Writing: each in one transaction.
 
@@ -226,11 +226,11 @@ class Journal:
         if listed:
             self._database.executemany(f"{how} INTO {table} VALUES ({', '.join('?' * len(listed[0]))})", listed)
 
-    def name_panels(self, hashes: Mapping[str, str]) -> None:
+    def name_task_sets(self, hashes: Mapping[str, str]) -> None:
         """Write the hash of each task set; hashes that were written before stay."""
         with self._transaction("the task sets' hashes"):
-            panels = ((f"{PANEL}{split}", digest) for split, digest in hashes.items())
-            self._insert("about", panels, how="INSERT OR IGNORE")
+            task_sets = ((f"{TASK_SET}{split}", digest) for split, digest in hashes.items())
+            self._insert("about", task_sets, how="INSERT OR IGNORE")
 
     def write(self, update: Update, *, checkpoints: Collection[int] = ()) -> None:
         """Write an update whole, or not at all.
@@ -248,15 +248,15 @@ class Journal:
             )
             self._insert(
                 "faults",
-                ((number, t.task.id, t.attempt, t.stop.value, len(t.steps), t.error or "") for t in update.faults),
+                ((number, t.task.id, t.rollout, t.stop.value, len(t.steps), t.error or "") for t in update.faults),
             )
-            write_past_attempts(self._database, number, update.trajectories, update.credit)
-            write_recalled(self._database, number, update.recalled)
-            for attempt in update.set_aside:
-                *about, origin, _, steps, _, _ = _trajectory_values(number, attempt.trajectory, ())
-                self._insert("set_aside", [(*about, origin, attempt.by, steps)])
+            write_past_rollouts(self._database, number, update.trajectories, update.credit)
+            write_replayed(self._database, number, update.replayed)
+            for rollout in update.set_aside:
+                *about, origin, _, steps, _, _ = _trajectory_values(number, rollout.trajectory, ())
+                self._insert("set_aside", [(*about, origin, rollout.by, steps)])
             asked_for = sorted(update.request_words.items())
-            self._insert("asked_for", ((number, *attempt, words) for attempt, words in asked_for))
+            self._insert("asked_for", ((number, *rollout, words) for rollout, words in asked_for))
             self._insert(
                 "part_states",
                 (
@@ -274,14 +274,14 @@ class Journal:
             digest = digest_update(self._database, number, before)
             self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, number))
 
-    def write_evaluation(self, attempts: Sequence[EvaluatedAttempt]) -> None:
+    def write_evaluation(self, rollouts: Sequence[EvaluatedRollout]) -> None:
         """Write all rollouts of an evaluation; they replace an evaluation of the same update and split."""
         with self._transaction("the evaluation"):
             self._database.executemany(
                 "DELETE FROM evaluations WHERE number = ? AND split = ?",
-                {(attempt.number, attempt.split) for attempt in attempts},
+                {(rollout.number, rollout.split) for rollout in rollouts},
             )
-            self._insert("evaluations", map(astuple, attempts))
+            self._insert("evaluations", map(astuple, rollouts))
 
     def write_alarms(self, alarms: Sequence[Alarm]) -> None:
         """Write alarms; an alarm of the same name and update is replaced."""
@@ -337,10 +337,10 @@ class Journal:
         with report_damage(self._path):
             return [name_cells(names, row) for row in cursor]
 
-    def panels(self) -> dict[str, str]:
+    def task_sets(self) -> dict[str, str]:
         """The hash of each task set when the run began."""
-        rows = self._database.execute("SELECT key, value FROM about WHERE key LIKE ? ORDER BY key", (f"{PANEL}%",))
-        return {str(key).removeprefix(PANEL): str(value) for key, value in rows}
+        rows = self._database.execute("SELECT key, value FROM about WHERE key LIKE ? ORDER BY key", (f"{TASK_SET}%",))
+        return {str(key).removeprefix(TASK_SET): str(value) for key, value in rows}
 
     def last_number(self) -> int:
         """Number of the last update; -1 = none yet."""
@@ -367,17 +367,17 @@ class Journal:
         """The names of all metrics in the journal."""
         return [str(name) for (name,) in self._database.execute("SELECT DISTINCT name FROM metrics ORDER BY name")]
 
-    def attempts(self) -> list[dict[str, Any]]:
+    def rollouts(self) -> list[dict[str, Any]]:
         """All rollouts of all updates without their steps: ids, how they ended, final score and success."""
         return self._read(
-            "SELECT number, task, attempt, stop, outcome, success, origin, error FROM trajectories "
-            "ORDER BY number, task, attempt"
+            "SELECT number, task, rollout, stop, outcome, success, origin, error FROM trajectories "
+            "ORDER BY number, task, rollout"
         )
 
     def trajectories(self, number: int, *, task: str | None = None) -> Iterator[dict[str, Any]]:
         """The rollouts of an update, or of one of its tasks: ids, final score, rows of the steps, advantages."""
         cursor = self._database.execute(
-            "SELECT * FROM trajectories WHERE number = ? AND task = COALESCE(?, task) ORDER BY task, attempt",
+            "SELECT * FROM trajectories WHERE number = ? AND task = COALESCE(?, task) ORDER BY task, rollout",
             (number, task),
         )
         names = [column[0] for column in cursor.description]
@@ -389,26 +389,26 @@ class Journal:
 
     def faults(self, number: int) -> list[dict[str, Any]]:
         """The rollouts of an update that ended with an error: task, number, stop, number of steps, and the error."""
-        return self._read("SELECT task, attempt, stop, steps, error FROM faults WHERE number = ?", number)
+        return self._read("SELECT task, rollout, stop, steps, error FROM faults WHERE number = ?", number)
 
     def set_aside(self, number: int) -> list[dict[str, Any]]:
         """The rollouts of an update that were not used: ids, how they ended, which part dropped them, their steps."""
-        rows = self._read("SELECT * FROM set_aside WHERE number = ? ORDER BY task, attempt", number)
+        rows = self._read("SELECT * FROM set_aside WHERE number = ? ORDER BY task, rollout", number)
         with report_damage(self._path):
             return [row | {"steps": unpack_blob(row["steps"])} for row in rows]
 
     def request_words(self, number: int) -> dict[tuple[str, int], str]:
         """The plan's requests for the rollouts of an update, in words, by task and number of the rollout."""
-        rows = self._read("SELECT task, attempt, words FROM asked_for WHERE number = ?", number)
-        return {(row["task"], row["attempt"]): row["words"] for row in rows}
+        rows = self._read("SELECT task, rollout, words FROM asked_for WHERE number = ?", number)
+        return {(row["task"], row["rollout"]): row["words"] for row in rows}
 
-    def evaluations(self, number: int | None = None) -> list[EvaluatedAttempt]:
+    def evaluations(self, number: int | None = None) -> list[EvaluatedRollout]:
         """All rollouts of the evaluations after an update (None = all), ordered by update, split, seed and task."""
         rows = self._read(
-            "SELECT * FROM evaluations WHERE number = COALESCE(?, number) ORDER BY number, split, seed, task, attempt",
+            "SELECT * FROM evaluations WHERE number = COALESCE(?, number) ORDER BY number, split, seed, task, rollout",
             number,
         )
-        return [EvaluatedAttempt(**row) for row in rows]
+        return [EvaluatedRollout(**row) for row in rows]
 
     def alarms(self) -> list[Alarm]:
         """All alarms, ordered by update and name."""
@@ -434,7 +434,7 @@ class Journal:
                 for row in rows
             ]
 
-    def read_pending(self, number: int) -> dict[int, PendingAttempts]:
+    def read_pending(self, number: int) -> dict[int, PendingRollouts]:
         """The rollouts that were sampled ahead during an update, by the update that will use them."""
         contents: dict[int, list[bytes]] = {}
         for row in self._read(
@@ -442,7 +442,7 @@ class Journal:
         ):
             contents.setdefault(row["following"], []).append(row["content"])
         return {
-            following: PendingAttempts(clock=clock, contents=rest) for following, (clock, *rest) in contents.items()
+            following: PendingRollouts(clock=clock, contents=rest) for following, (clock, *rest) in contents.items()
         }
 
     def list_pending(self, number: int) -> list[int]:
@@ -469,7 +469,7 @@ def _trajectory_values(number: int, trajectory: Trajectory, credit: Sequence[flo
     return (
         number,
         trajectory.task.id,
-        trajectory.attempt,
+        trajectory.rollout,
         trajectory.stop.value,
         total if trajectory.outcome is None else trajectory.outcome,
         trajectory.scores.get("success"),

@@ -27,38 +27,38 @@ CREATE TABLE IF NOT EXISTS metrics (
     number INTEGER NOT NULL, name TEXT NOT NULL, value REAL, PRIMARY KEY (number, name)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS trajectories (
-    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, outcome REAL NOT NULL,
+    number INTEGER NOT NULL, task TEXT NOT NULL, rollout INTEGER NOT NULL, stop TEXT NOT NULL, outcome REAL NOT NULL,
     success REAL, origin TEXT NOT NULL, error TEXT, steps BLOB NOT NULL, credit BLOB NOT NULL, parent TEXT,
-    PRIMARY KEY (number, task, attempt)
+    PRIMARY KEY (number, task, rollout)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS faults (
-    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, steps INTEGER NOT NULL,
-    error TEXT NOT NULL, PRIMARY KEY (number, task, attempt)
+    number INTEGER NOT NULL, task TEXT NOT NULL, rollout INTEGER NOT NULL, stop TEXT NOT NULL, steps INTEGER NOT NULL,
+    error TEXT NOT NULL, PRIMARY KEY (number, task, rollout)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS evaluations (
-    number INTEGER NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL,
-    panel TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL, success REAL, outcome REAL NOT NULL,
-    steps INTEGER NOT NULL, tokens INTEGER, PRIMARY KEY (number, split, seed, task, attempt)
+    number INTEGER NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT NOT NULL, rollout INTEGER NOT NULL,
+    task_set TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL, success REAL, outcome REAL NOT NULL,
+    steps INTEGER NOT NULL, tokens INTEGER, PRIMARY KEY (number, split, seed, task, rollout)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS history (
-    task TEXT NOT NULL, number INTEGER NOT NULL, attempt INTEGER NOT NULL, version INTEGER NOT NULL,
+CREATE TABLE IF NOT EXISTS past_rollouts (
+    task TEXT NOT NULL, number INTEGER NOT NULL, rollout INTEGER NOT NULL, version INTEGER NOT NULL,
     origin TEXT NOT NULL, score REAL NOT NULL, credit REAL NOT NULL, states BLOB NOT NULL, rewards BLOB NOT NULL,
-    PRIMARY KEY (task, number, attempt)
+    PRIMARY KEY (task, number, rollout)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS history_by_update ON history (number);
-CREATE TABLE IF NOT EXISTS recalled (
-    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, from_task TEXT NOT NULL,
-    from_number INTEGER NOT NULL, from_attempt INTEGER NOT NULL, why TEXT NOT NULL, log_ratio REAL,
-    keeps_credit INTEGER NOT NULL, credit BLOB NOT NULL, PRIMARY KEY (number, task, attempt)
+CREATE INDEX IF NOT EXISTS past_rollouts_by_update ON past_rollouts (number);
+CREATE TABLE IF NOT EXISTS replayed (
+    number INTEGER NOT NULL, task TEXT NOT NULL, rollout INTEGER NOT NULL, from_task TEXT NOT NULL,
+    from_number INTEGER NOT NULL, from_rollout INTEGER NOT NULL, why TEXT NOT NULL, log_ratio REAL,
+    keeps_credit INTEGER NOT NULL, credit BLOB NOT NULL, PRIMARY KEY (number, task, rollout)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS set_aside (
-    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, stop TEXT NOT NULL, outcome REAL NOT NULL,
+    number INTEGER NOT NULL, task TEXT NOT NULL, rollout INTEGER NOT NULL, stop TEXT NOT NULL, outcome REAL NOT NULL,
     success REAL, origin TEXT NOT NULL, set_aside_by TEXT NOT NULL, steps BLOB NOT NULL,
-    PRIMARY KEY (number, task, attempt)
+    PRIMARY KEY (number, task, rollout)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS asked_for (
-    number INTEGER NOT NULL, task TEXT NOT NULL, attempt INTEGER NOT NULL, words TEXT NOT NULL,
-    PRIMARY KEY (number, task, attempt)
+    number INTEGER NOT NULL, task TEXT NOT NULL, rollout INTEGER NOT NULL, words TEXT NOT NULL,
+    PRIMARY KEY (number, task, rollout)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS part_states (
     number INTEGER NOT NULL, path TEXT NOT NULL, kind TEXT NOT NULL, state BLOB NOT NULL, columns BLOB NOT NULL,
@@ -80,14 +80,24 @@ CREATE TABLE IF NOT EXISTS pending (
 """`pending` holds rollouts that were sampled ahead. `number` is the update that wrote them, `following` the update that
 learns from them."""
 LINKED_TABLES = (
-    *("updates", "metrics", "trajectories", "faults", "history", "recalled", "set_aside", "asked_for", "part_states"),
+    *(
+        "updates",
+        "metrics",
+        "trajectories",
+        "faults",
+        "past_rollouts",
+        "replayed",
+        "set_aside",
+        "asked_for",
+        "part_states",
+    ),
 )
 """Tables in the chain of digests, written in the transaction of their update."""
 BESIDE_UPDATES = ("evaluations", "alarms", "changes")
 """Tables that are written after an update, or before the first one. They are not in the chain of digests."""
 CELLS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("number", "attempt", "seed", "following"), int),
-    **dict.fromkeys(("task", "stop", "origin", "split", "panel", "tags", "set_aside_by", "words"), str),
+    **dict.fromkeys(("number", "rollout", "seed", "following"), int),
+    **dict.fromkeys(("task", "stop", "origin", "split", "task_set", "tags", "set_aside_by", "words"), str),
     **dict.fromkeys(("name", "action", "sentence", "path", "before", "after", "kind"), str),
     **dict.fromkeys(("error", "parent"), (str, type(None))),
     "outcome": (int, float),
@@ -380,16 +390,16 @@ LINKED = (
     "SELECT number, version FROM updates WHERE number = ?",
     "SELECT name, value FROM metrics WHERE number = ? AND name NOT GLOB 'seconds/*' AND name NOT GLOB 'speed/*' "
     "AND name NOT GLOB 'replicas/*' ORDER BY name",
-    "SELECT task, attempt, stop, outcome, success, origin, error, steps, credit, parent FROM trajectories "
-    "WHERE number = ? ORDER BY task, attempt",
-    "SELECT task, attempt, stop, steps, error FROM faults WHERE number = ? ORDER BY task, attempt",
-    "SELECT task, attempt, version, origin, score, credit, states, rewards FROM history WHERE number = ? "
-    "ORDER BY task, attempt",
-    "SELECT task, attempt, from_task, from_number, from_attempt, why, log_ratio, keeps_credit, credit FROM recalled "
-    "WHERE number = ? ORDER BY task, attempt",
-    "SELECT task, attempt, stop, outcome, success, origin, set_aside_by, steps FROM set_aside WHERE number = ? "
-    "ORDER BY task, attempt",
-    "SELECT task, attempt, words FROM asked_for WHERE number = ? ORDER BY task, attempt",
+    "SELECT task, rollout, stop, outcome, success, origin, error, steps, credit, parent FROM trajectories "
+    "WHERE number = ? ORDER BY task, rollout",
+    "SELECT task, rollout, stop, steps, error FROM faults WHERE number = ? ORDER BY task, rollout",
+    "SELECT task, rollout, version, origin, score, credit, states, rewards FROM past_rollouts WHERE number = ? "
+    "ORDER BY task, rollout",
+    "SELECT task, rollout, from_task, from_number, from_rollout, why, log_ratio, keeps_credit, credit FROM replayed "
+    "WHERE number = ? ORDER BY task, rollout",
+    "SELECT task, rollout, stop, outcome, success, origin, set_aside_by, steps FROM set_aside WHERE number = ? "
+    "ORDER BY task, rollout",
+    "SELECT task, rollout, words FROM asked_for WHERE number = ? ORDER BY task, rollout",
     "SELECT path, kind, state, columns FROM part_states WHERE number = ? ORDER BY path",
 )
 """What a digest covers. Columns are named: a column that a later version adds must not change old digests."""

@@ -2,7 +2,7 @@
 
 A row of the file is a rollout, or a step of a rollout:
 
-- without a column for `attempt`, every row is its own rollout, numbered within its task (or group);
+- without a column for `rollout`, every row is its own rollout, numbered within its task (or group);
 - without a column for `index`, the rows of a rollout are its steps, in the order of the file;
 - a column for `group` (for example the update) divides the rollouts of each task; different tasks stay apart.
 
@@ -28,7 +28,7 @@ from groupwise.store.rollout_rows import KEYS, RolloutRow, quote_json, quote_key
 from groupwise.system.errors import ConfigError, FileError, nearest
 from groupwise.system.json_text import to_canonical_json
 
-_IN_EVERY_ROW = ("task", "group", "attempt", "index", "reward")
+_IN_EVERY_ROW = ("task", "group", "rollout", "step", "reward")
 
 
 def choose_columns(file: JsonLines | ParquetFile, columns: ColumnMap) -> JsonLines | ParquetFile:
@@ -64,12 +64,12 @@ def read_mapped_rows(
         if "group" in row:
             row["group"] = _name_group(row["task"], row["group"])
         scope = row.get("group", row["task"])
-        if "attempt" not in columns:
-            row["attempt"], row["index"] = seen[scope], 0
+        if "rollout" not in columns:
+            row["rollout"], row["step"] = seen[scope], 0
             seen[scope] += 1
-        elif "index" not in row:
-            place = (scope, row["attempt"])
-            row["index"] = seen[place]
+        elif "step" not in row:
+            place = (scope, row["rollout"])
+            row["step"] = seen[place]
             seen[place] += 1
         last = value
         yield number, row
@@ -100,7 +100,7 @@ def _make_row(
             article = "an" if key[0] in "ai" else "a"
             advice = f"every row needs {article} {key}: fill it in, or leave the row out"
             if key == "reward":
-                advice = "a missing score is not a zero: score the attempt or leave it out"
+                advice = "a missing score is not a zero: score the rollout or leave it out"
             fault = f"column {column!r} is null; {advice}"
         if fault:
             raise FileError(f"{file.path}, {file.unit} {number}: {fault}", row=number)
@@ -197,10 +197,10 @@ class ColumnMap:
         for key in REQUIRED:
             if key not in self.columns:
                 raise ConfigError(f"column map: no column for {key!r}; a map needs task and reward, such as {EXAMPLE}")
-        if "index" in self.columns and "attempt" not in self.columns:
+        if "step" in self.columns and "rollout" not in self.columns:
             raise ConfigError(
-                "column map: 'index' without 'attempt'; the position of a step needs the attempt it is a step of: "
-                "map the attempt's column too, or leave the index out"
+                "column map: 'step' without 'rollout'; the position of a step needs the rollout it is a step of: "
+                "map the rollout's column too, or leave the index out"
             )
 
     @classmethod

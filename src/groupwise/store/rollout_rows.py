@@ -16,14 +16,14 @@ from groupwise.system.json_text import describe_strangeness, is_plain
 from groupwise.system.text import escape_controls
 
 Id = str | int
-"""Ids of tasks, groups and attempts: all text or all integers within a file."""
+"""Ids of tasks, groups and rollouts: all text or all integers within a file."""
 
 
 RolloutRow = dict[str, Any]
 """One recorded step, by the keys of `STEP_FIELDS`.
 
-Worked example: `{"task": "t1", "attempt": 0, "index": 0, "state": "kitchen", "action": "open door", "reward": 0.0}` is
-the first step of attempt 0 at task t1, taken in the state "kitchen".
+Worked example: `{"task": "t1", "rollout": 0, "step": 0, "state": "kitchen", "action": "open door", "reward": 0.0}` is
+the first step of rollout 0 at task t1, taken in the state "kitchen".
 """
 
 
@@ -83,7 +83,7 @@ def describe_value_fault(name: str, value: Any) -> str:
     if inside is not None and KEYS[name].holds_json:
         return f"key {name!r} {inside}; it takes {_JSON}"
     hint = (
-        " (a missing score is not a zero: score the attempt or leave it out)" if name in ("reward", "outcome") else ""
+        " (a missing score is not a zero: score the rollout or leave it out)" if name in ("reward", "outcome") else ""
     )
     return f"key {name!r} is {quote_json(value)}; it takes {KEYS[name].takes}{hint}"
 
@@ -149,7 +149,7 @@ UNIFORM = (*(field.name for field in STEP_FIELDS if field.uniform and field.name
 """Keys that either all rows of a file have, or none: a default would be an invented number."""
 _UNIFORM = frozenset(UNIFORM)
 
-_IDS = ("task", "group", "attempt")
+_IDS = ("task", "group", "rollout")
 
 
 class Uniformity:
@@ -169,7 +169,7 @@ class Uniformity:
         has = _UNIFORM.intersection(row)
         if "response_ids" in row:
             has |= {"tokens"}
-        kinds = (type(row["task"]), type(row.get("group")), type(row["attempt"]))
+        kinds = (type(row["task"]), type(row.get("group")), type(row["rollout"]))
         if self._first is None:
             self._first, self._has, self._kinds = number, has, kinds
         if has != self._has:

@@ -101,7 +101,7 @@ class RolloutsFile:
         places: dict[tuple[Id, Id, Id], None] = {}
         for number, row in self.read_rows(progress, self.left_out):
             try:
-                places[row["group"] if "group" in row else row["task"], row["task"], row["attempt"]] = None
+                places[row["group"] if "group" in row else row["task"], row["task"], row["rollout"]] = None
             except (AttributeError, KeyError, TypeError):
                 raise FileError(f"{self._name_row(number)}: {find_row_fault(row)}", row=number) from None
         if not places:
@@ -240,7 +240,7 @@ def reduce_row(number: int, columns: RolloutRow, *, keeps_tokens: bool = False) 
         columns.pop(name, None)
     if "observation" in columns:
         text = columns.pop("observation")
-        if columns["index"] == 0:
+        if columns["step"] == 0:
             content = text.encode("utf-8", "surrogatepass")
             columns[FIRST_OBSERVATION] = hashlib.blake2b(content, digest_size=12).hexdigest()
     for name in _STATES:
@@ -397,7 +397,7 @@ class RolloutsChunk:
     """The rows of whole groups.
 
     Worked example: a file of two tasks with two rows each gives one chunk with
-    `columns == {"task": ["t1", "t1", "t2", "t2"], "attempt": [0, 1, 0, 1], ...}` and `lines == [2, 3, 4, 5]`.
+    `columns == {"task": ["t1", "t1", "t2", "t2"], "rollout": [0, 1, 0, 1], ...}` and `lines == [2, 3, 4, 5]`.
     """
 
     path: str

@@ -6,7 +6,7 @@ entry of `trace.nodes`):
 
     trace.task (episode.task): key, else hash, else a digest of data -> task
     episode.group.id, else the task; trace.agent.name -> group   `<group>/<agent>`: agents are not compared
-    trace.id                            -> attempt
+    trace.id                            -> rollout
     trace.agent.name                    -> role
     trace.rewards                       -> outcome   the sum of score * weight; reward on the last step, 0 before
     trace.is_timeout, .ok, .stop_condition, .calls[].finish_reason -> stop, on the last step
@@ -75,7 +75,7 @@ def _make_rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[R
         return []
     shared = _read_shared_columns(episode, trace, agent)
     rows = [
-        {**shared, "index": index, "reward": 0.0, "outcome": outcome, **columns} for index, columns in enumerate(steps)
+        {**shared, "step": index, "reward": 0.0, "outcome": outcome, **columns} for index, columns in enumerate(steps)
     ]
     rows[-1] |= {"reward": outcome, "stop": _read_stop(trace).value}
     return rows
@@ -90,7 +90,7 @@ def _read_shared_columns(episode: Record, trace: Record, agent: Record | None) -
     group = episode.record("group")
     scope = group.id("id") if group is not None else task
     version = _read_version(episode)
-    shared: dict[str, Any] = {"task": task, "group": f"{scope}/{name}", "attempt": trace.id("id"), "role": name}
+    shared: dict[str, Any] = {"task": task, "group": f"{scope}/{name}", "rollout": trace.id("id"), "role": name}
     return shared if version is None else shared | {"version": version}
 
 

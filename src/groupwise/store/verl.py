@@ -5,7 +5,7 @@ arXiv:2505.10978) has these fields for every step of a rollout but writes no fil
 these are read:
 
     uid              -> task          the group of rollouts, new in every update
-    traj_uid         -> attempt
+    traj_uid         -> rollout
     rewards          -> reward        of the step
     anchor_obs       -> state         text, or a list or object, taken as its canonical JSON text; null = not comparable
     episode_rewards  -> outcome       sum of the rollout's rewards
@@ -56,7 +56,7 @@ ACTION_FIELDS = (
     *("model_response_text", "response_text", "output"),
 )
 OBSERVATION_FIELDS = ("obs_text", "final_prompt_text", "prompt", "input")
-PADDING = "steps after the end of their attempt (active_masks is false)"
+PADDING = "steps after the end of their rollout (active_masks is false)"
 
 
 def read_verl_agent_rows(
@@ -73,11 +73,11 @@ def read_verl_agent_rows(
         if "active_masks" in record.fields and not record.truth("active_masks"):
             left_out[PADDING] += 1
             continue
-        task, attempt = record.id("uid"), record.id("traj_uid")
+        task, rollout = record.id("uid"), record.id("traj_uid")
         row: RolloutRow = {
             "task": task,
-            "attempt": attempt,
-            "index": _count_row(record, seen, (task, attempt)) if index is None else record.integer(index),
+            "rollout": rollout,
+            "step": _count_row(record, seen, (task, rollout)) if index is None else record.integer(index),
             "reward": record.number("rewards"),
         }
         if "anchor_obs" in first.fields:
@@ -93,14 +93,14 @@ def read_verl_agent_rows(
         yield record.line, row
 
 
-def _count_row(record: Record, seen: Counter[tuple[Any, Any]], attempt: tuple[Any, Any]) -> int:
+def _count_row(record: Record, seen: Counter[tuple[Any, Any]], rollout: tuple[Any, Any]) -> int:
     """The position of a row among those of its rollout, in the order of the file."""
-    index = seen[attempt]
-    seen[attempt] += 1
+    index = seen[rollout]
+    seen[rollout] += 1
     if "episode_lengths" in record.fields and index >= (length := record.integer("episode_lengths")):
         raise record.error(
             "episode_lengths",
-            f"is {length}, but this is row {index + 1} of rollout {attempt[1]!r}",
+            f"is {length}, but this is row {index + 1} of rollout {rollout[1]!r}",
             "the dump holds copies (verl-agent pads batches with them): dump before padding, or add a step_index",
         )
     return index
@@ -118,8 +118,8 @@ def read_verl_generations(
     """Every response of a verl dump."""
     seen: Counter[str] = Counter()
     rows = (_make_generation_row(record, seen) for record in read_records(lines, progress))
-    for _, attempt in groupby(rows, key=lambda numbered: (numbered[1]["group"], numbered[1]["attempt"])):
-        outputs = list(attempt)
+    for _, rollout in groupby(rows, key=lambda numbered: (numbered[1]["group"], numbered[1]["rollout"])):
+        outputs = list(rollout)
         outcome = outputs[-1][1]["reward"]
         for line, row in outputs:
             row["outcome"] = outcome
@@ -140,8 +140,8 @@ def _make_generation_row(record: Record, seen: Counter[str]) -> tuple[int, Rollo
     row: RolloutRow = {
         "task": task,
         "group": group,
-        "attempt": int(parts[2]) if parts is not None else seen[group],
-        "index": int(parts[3]) if parts is not None else 0,
+        "rollout": int(parts[2]) if parts is not None else seen[group],
+        "step": int(parts[3]) if parts is not None else 0,
         "observation": prompt,
         "action": record.text("output"),
         "reward": record.number("score"),

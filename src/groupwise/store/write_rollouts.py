@@ -62,7 +62,7 @@ def _convert_rows(rows: Iterable[Any]) -> Iterator[tuple[str, RolloutRow]]:
     for entry in rows:
         if isinstance(entry, Trajectory):
             for row in make_rows(entry):
-                yield f"trajectory {entry.id!r}, step {row['index']}", _order_keys(row)
+                yield f"trajectory {entry.id!r}, step {row['step']}", _order_keys(row)
         else:
             yield "", _order_keys(entry) if isinstance(entry, Mapping) else entry
 

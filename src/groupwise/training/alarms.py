@@ -14,10 +14,10 @@ from pydantic import Field
 
 from groupwise.parts.part import Part
 from groupwise.store.checkpoint_files import find_latest_checkpoint
-from groupwise.store.journal import Alarm, EvaluatedAttempt, Journal, SettingChange
+from groupwise.store.journal import Alarm, EvaluatedRollout, Journal, SettingChange
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import FileError
-from groupwise.training.evaluation.summary import PanelScore, RunVerdict, make_verdict
+from groupwise.training.evaluation.summary import RunVerdict, TaskSetScore, make_verdict
 
 if TYPE_CHECKING:
     from groupwise.training.config.run_config import EvaluationConfig, RunConfig
@@ -60,7 +60,7 @@ class RunHistory:
         """`read_metrics` reads the metrics of an update; `window` is the number of updates to average."""
         self._read, self.window = read_metrics, window
         self._metrics: dict[int, Mapping[str, float]] = {}
-        self.scores: Sequence[PanelScore] = verdict.scores if verdict else ()
+        self.scores: Sequence[TaskSetScore] = verdict.scores if verdict else ()
         """The evaluations on the run's task set, by update."""
         self.is_success_known = verdict is None or verdict.measure == "success"
         """Whether the scores are success rates; else they are mean final scores."""
@@ -140,7 +140,7 @@ MISMATCH = "loss/mismatch_size"
 LENGTH = "rollout/response_tokens"
 CUT_OFF = "rollout/cut_off"
 TRUNCATED = "rollout/truncated"
-SIGNAL = "credit/groups_with_signal"
+SIGNAL = "advantage/groups_with_signal"
 RETURN = "rollout/return"
 BEYOND_CHANCE = 2.0
 """A difference of so many standard errors occurs by chance in about one of twenty cases."""
@@ -225,7 +225,7 @@ class SamplerGap(AlarmRule):
         return (
             f"log-probs of engine and learner differ by {recent.value:.3g} nats per token ({recent.over}), more than "
             f"{self.above:g}: the learned policy is not the one that sampled. Use one precision for both, lower "
-            "rollout.max_age if rollouts are sampled ahead, or begin a run with algorithm.loss.corrections"
+            "rollout.max_staleness if rollouts are sampled ahead, or begin a run with algorithm.loss.corrections"
         )
 
 
@@ -360,7 +360,7 @@ class RewardHacking(AlarmRule):
         if now is None:
             return None
         # Another task set may be harder: that is no fall.
-        before = [score for score in history.scores if score.number < number and score.panel == now.panel]
+        before = [score for score in history.scores if score.number < number and score.task_set == now.task_set]
         if not before:
             return None
         best = max(before, key=lambda score: score.value)
@@ -531,7 +531,7 @@ def is_finished(folder: Path, config: RunConfig) -> bool:
 
 
 def find_best_number(
-    rows: Sequence[EvaluatedAttempt], settings: EvaluationConfig, among: Container[int] | None = None
+    rows: Sequence[EvaluatedRollout], settings: EvaluationConfig, among: Container[int] | None = None
 ) -> int | None:
     """The update with the best evaluation on the run's task set, of equals the earliest; None = no evaluation.
 
@@ -541,7 +541,7 @@ def find_best_number(
     return max(scores, key=lambda score: score.value).number if scores else None
 
 
-def is_out_of_patience(rows: Sequence[EvaluatedAttempt], settings: EvaluationConfig) -> bool:
+def is_out_of_patience(rows: Sequence[EvaluatedRollout], settings: EvaluationConfig) -> bool:
     """Whether the last `evaluation.patience` evaluations were no better than an earlier one."""
     best = find_best_number(rows, settings)
     if not settings.patience or best is None:
@@ -549,7 +549,7 @@ def is_out_of_patience(rows: Sequence[EvaluatedAttempt], settings: EvaluationCon
     return sum(score.number > best for score in _list_scores(rows, settings)) >= settings.patience
 
 
-def _list_scores(rows: Sequence[EvaluatedAttempt], settings: EvaluationConfig) -> Sequence[PanelScore]:
+def _list_scores(rows: Sequence[EvaluatedRollout], settings: EvaluationConfig) -> Sequence[TaskSetScore]:
     if not any(row.split == settings.split for row in rows):
         return ()
     return make_verdict(rows, settings.split).scores

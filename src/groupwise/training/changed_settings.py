@@ -21,10 +21,10 @@ from groupwise.system.files import parse_toml, read_text_file
 from groupwise.system.text import quote_line
 from groupwise.training.config.run_config import RunConfig, undo_correction
 
-LAG = ("rollout.lag", "rollout.max_age", "rollout.corrects_lag")
+LAG = ("rollout.lag", "rollout.max_staleness", "rollout.corrects_lag")
 MAY_CHANGE = (
-    *("training.updates", "training.checkpoint_every", "training.min_survivors", "training.weight_transfer"),
-    *("checkpoints", "evaluation", "alarms", "trackers", "panel"),
+    *("training.updates", "training.checkpoint_every", "training.min_survivors", "training.weight_sync"),
+    *("checkpoints", "evaluation", "alarms", "trackers", "task_set"),
     *("device", "threads", "shares_cores", "engine", "env.url"),
     *("rollout.max_tokens", "rollout.workers", "rollout.env_timeout"),
     *LAG,
@@ -47,7 +47,7 @@ def check_changes(recorded: RunConfig, config: RunConfig, folder: Path) -> list[
     if any(_is_within(change.path, LAG) for change in changes):
         # Compare without the correction and the filter that `rollout.lag` adds to an algorithm.
         sides = (recorded, config)
-        ages = {side.rollout.max_age for side in sides if side.rollout.lag and side.rollout.corrects_lag}
+        ages = {side.rollout.max_staleness for side in sides if side.rollout.lag and side.rollout.corrects_lag}
         before, after = (
             side.model_copy(update={"algorithm": undo_correction(side.algorithm, max_ages=ages)}) for side in sides
         )
@@ -81,7 +81,7 @@ def check_moved(changes: Iterable[SettingChange], named: Mapping[str, str], now:
     for split in shared:
         if named[split] != now[split]:
             raise ConfigError(
-                f"{refusal} at {_quote(moved.after)} are other tasks (the {split} panel was {named[split][:12]}, is "
+                f"{refusal} at {_quote(moved.after)} are other tasks (the {split} task set was {named[split][:12]}, is "
                 f"{now[split][:12]}); give the place that the same data were moved to, or begin another run in another "
                 "folder"
             )

@@ -70,7 +70,7 @@ def resume_run(run: Run) -> int | None:
         return None
     recorded = read_recorded(run.folder)
     if recorded is not None:
-        check_moved(check_changes(recorded, run.config, run.folder), run.journal.panels(), run.panels)
+        check_moved(check_changes(recorded, run.config, run.folder), run.journal.task_sets(), run.task_sets)
     state = load_checkpoint(path, run.learner)
     for name in ("curriculum", "journal"):
         if name not in state:
@@ -91,7 +91,7 @@ def resume_run(run: Run) -> int | None:
         )
     else:  # last: if anything above fails, the journal still has the updates after the checkpoint
         _rewind_journal(run, number, str(state["journal"]), pending=state.get("pending"), recorded=recorded)
-    run.hand_over(number)
+    run.sync(number)
     return number
 
 
@@ -142,8 +142,8 @@ def _rewind_journal(run: Run, number: int, digest: str, *, pending: object, reco
             quote_line(damage, limit=200),
             number,
         )
-    if run.config.reads_past_attempts:
-        journal.past_attempts.check({task.id for task in run.tasks}, last=number)
+    if run.config.reads_past_rollouts:
+        journal.past_rollouts.check({task.id for task in run.tasks}, last=number)
     if recorded is not None:  # before later updates are dropped
         then = undo_changes(flatten_config(recorded), journal.changes(), number)
         journal.write_changes(number, compare_settings(then, flatten_config(run.config), number))
@@ -160,7 +160,7 @@ def open_run_at(config: RunConfig, folder: Path, number: int | None = None, *, r
         raise ConfigError(f"{folder}: there is {wanted}; there are: {known or 'none yet'}")
     run = open_run(config, folder, read_only=read_only, learns=False)
     try:
-        run.hand_over(int(load_checkpoint(path, run.learner)["update"]))
+        run.sync(int(load_checkpoint(path, run.learner)["update"]))
     except BaseException:
         run.close()
         raise

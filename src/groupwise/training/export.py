@@ -23,7 +23,7 @@ from groupwise.training.config.run_config import EvaluationConfig
 from groupwise.training.evaluation.summary import Evaluation, group_rows
 from groupwise.training.run_reader import RunFolder
 
-OWN_FILES = (STATE, "optimiser.safetensors")
+OWN_FILES = (STATE, "optimizer.safetensors")
 """Files of a checkpoint that only a resumed run needs."""
 
 
@@ -208,16 +208,19 @@ def _describe_evaluations(evaluations: list[Evaluation]) -> list[str]:
     if not evaluations:
         return ["It was not evaluated on held-out tasks.", ""]
     lines = [
-        "| update | success | 95 % interval | tasks | attempts | split | panel |",
+        "| update | success | 95 % interval | tasks | rollouts | split | task set |",
         "|---:|---:|---|---:|---:|---|---|",
     ]
     for evaluation in evaluations:
         low, high = evaluation.interval
         lines.append(
             f"| {evaluation.number} | {100 * evaluation.success:.1f} % | {100 * low:.1f} to {100 * high:.1f} | "
-            f"{evaluation.tasks} | {evaluation.attempts} | {evaluation.split} | `{evaluation.panel}` |"
+            f"{evaluation.tasks} | {evaluation.rollouts} | {evaluation.split} | `{evaluation.task_set}` |"
         )
-    note = "The panel is the SHA-256 of its tasks: only evaluations of equal panels can be compared. One run, one seed."
+    note = (
+        "The task set is the SHA-256 of its tasks: only evaluations of equal task sets can be compared. One run, one "
+        "seed."
+    )
     trained = " These are tasks that it was trained on." if evaluations[0].split == "train" else ""
     return [*lines, "", note + trained, ""]
 

@@ -84,7 +84,7 @@ def _make_due(run: Run, done: int | None, observer: ObserverList) -> Iterator[Up
     config, watch = run.config, RunWatch(run, observer)
     if done is None:
         done = _start(run, observer)
-    run.journal.name_panels(run.panels)  # only now: the run has begun
+    run.journal.name_task_sets(run.task_sets)  # only now: the run has begun
     if done == 0 or watch.is_due(done, config.evaluation.every):
         _evaluate(run, done, observer, watch)
     watch.tell_alarms(done)
@@ -114,9 +114,9 @@ def make_update(run: Run, number: int, observer: RunObserver, source: PlayedNow 
     """
     clock, source, algorithm = Stopwatch(observer, number), source or PlayedNow(run), run.config.algorithm
     clock.begin_stage("rollout")
-    attempts = source.take(number, clock)  # sample, score, choose, filter, shape, replay
-    clock.begin_stage("credit")
-    batch = credit_batch(algorithm, attempts.chosen, attempts.recalled, version=number - 1, states=attempts.states)
+    rollouts = source.take(number, clock)  # sample, score, choose, filter, shape, replay
+    clock.begin_stage("advantages")
+    batch = credit_batch(algorithm, rollouts.chosen, rollouts.replayed, version=number - 1, states=rollouts.states)
     samples = make_samples(batch)
     totals = count_totals(samples, max_tokens=run.config.rollout.max_tokens, pairs=batch.context.pairs)
     if algorithm.pairing is not None and not totals.pairs:
@@ -128,16 +128,16 @@ def make_update(run: Run, number: int, observer: RunObserver, source: PlayedNow 
         check_learned(run.learner, account)
         learned = account.metrics
     ahead = source.finish_ahead(number, clock)  # rollouts of later updates, sampled with the weights before these
-    clock.begin_stage("handover")
-    of_engine = run.take_engine_metrics(run.hand_over(number))  # sync weights, then check them
-    run.observe(number, attempts.survivors, batch, learned)  # curriculum and stateful parts
+    clock.begin_stage("sync")
+    of_engine = run.take_engine_metrics(run.sync(number))  # sync weights, then check them
+    run.observe(number, rollouts.survivors, batch, learned)  # curriculum and stateful parts
     clock.begin_stage("write")
     metrics = compute_update_metrics(
-        run.config, attempts, batch, totals, learned=learned, of_engine=of_engine, seconds=clock.seconds
+        run.config, rollouts, batch, totals, learned=learned, of_engine=of_engine, seconds=clock.seconds
     )
     if run.reference is not None:
         metrics["learner/reference"] = float(run.reference)
-    update = describe_update(number, attempts, batch, metrics, ahead)
+    update = describe_update(number, rollouts, batch, metrics, ahead)
     run.lock.check()
     run.journal.write(update, checkpoints=run.paths.checkpoint_numbers())
     return update

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 NUM_PAIRS = "learner/pairs"
 """The metric: number of pairs of an update."""
 
-OWN_COLUMNS = ("reward", "index", "episode_return")
+OWN_COLUMNS = ("reward", "step", "episode_return")
 """Columns that every step table has, beside its named columns."""
 
 
@@ -123,8 +123,8 @@ def _find_pairs(
         return ()
     number_of_row = [number for number, trajectory in enumerate(trajectories) for _ in trajectory.steps]
     trajectory_of: dict[int, int] = {}
-    for attempt, number in zip(table.attempt[table.step_of_row].tolist(), number_of_row, strict=True):
-        if trajectory_of.setdefault(attempt, number) != number:
+    for rollout, number in zip(table.rollout[table.step_of_row].tolist(), number_of_row, strict=True):
+        if trajectory_of.setdefault(rollout, number) != number:
             raise RecordError(
                 f"trajectory {trajectories[number].id!r} continues a rollout that began in another one, but pairs need "
                 "whole rollouts; record each rollout as one trajectory"
@@ -144,5 +144,5 @@ def report_missing_pairs(number: int, journal: Journal) -> None:
     _log.warning(
         f"update {number}: no task has two rollouts that train and have different scores, so the loss has no pair to "
         f"learn from. Nothing is learned while {NUM_PAIRS} is 0. Give tasks that only some rollouts solve, a graded "
-        "reward, or more rollouts per task (rollout.plan.attempts)"
+        "reward, or more rollouts per task (rollout.plan.rollouts)"
     )

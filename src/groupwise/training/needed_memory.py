@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from groupwise.learner import optimisers
+from groupwise.learner import optimizers
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.models.outline import ModelPlan
@@ -45,7 +45,7 @@ def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: boo
         "weights": sum(num * width for num, width, _ in weights),
         "reference": trained if has_reference else 0,
         "gradients": 0 if is_applied_at_once(learner) else trained,
-        "optimiser": sum(num * count_moment_bytes(learner, width) for num, width, trains in weights if trains),
+        "optimizer": sum(num * count_moment_bytes(learner, width) for num, width, trains in weights if trains),
     }
 
 
@@ -66,7 +66,7 @@ def is_applied_at_once(learner: LearnerConfig) -> bool:
 
 def count_moment_bytes(settings: LearnerConfig, width: int) -> float:
     """Bytes of optimizer state per weight of `width` bytes: two moments, and a float32 copy if set."""
-    moments = 2 * (1 + 4 / optimisers.BLOCK) if settings.optimiser == "adamw_8bit" else 8
+    moments = 2 * (1 + 4 / optimizers.BLOCK) if settings.optimizer == "adamw_8bit" else 8
     has_master = width < 4 and settings.bfloat16_weights == "float32_masters"
     return moments + (4 if has_master else 0)
 
@@ -86,4 +86,4 @@ def count_shares(config: RunConfig) -> int | None:
 
 def has_reference(config: RunConfig) -> bool:
     loss = config.algorithm.loss
-    return config.algorithm.measures_reference or (loss is not None and REFERENCE_LOGP in loss.needs)
+    return config.algorithm.scorers_need_reference or (loss is not None and REFERENCE_LOGP in loss.needs)

@@ -20,7 +20,7 @@ class RunObserver:
     """Does nothing at each event of a run. Derive a class from it and override the events that you want."""
 
     def on_stage(self, name: str, number: int) -> None:
-        """A stage of an update begins: warm start, evaluate, rollout, credit, learn, handover, write, checkpoint.
+        """A stage of an update begins: warm start, evaluate, rollout, credit, learn, sync, write, checkpoint.
 
         At a lag above 0 also wait and prepare, for rollouts that are sampled ahead.
         """
@@ -31,7 +31,7 @@ class RunObserver:
     def on_warm_start(self, losses: Sequence[float]) -> None:
         """The warm start is over; mean loss of each epoch."""
 
-    def on_expert_faults(self, causes: Mapping[str, int], attempts: int) -> None:
+    def on_expert_faults(self, causes: Mapping[str, int], rollouts: int) -> None:
         """Errors ended some of the expert's rollouts: their number by cause, and the number of all rollouts."""
 
     def on_evaluation(self, evaluation: Evaluation) -> None:

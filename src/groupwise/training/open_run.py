@@ -17,21 +17,21 @@ from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine, SubmittingEngine
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.static_cache.engine import StaticCacheEngine
-from groupwise.envs.kit.panel import panel_hash
+from groupwise.envs.kit.task_set import task_set_hash
 from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.learner.config import ShardedLearnerConfig
-from groupwise.learner.optimisers import check_packages
+from groupwise.learner.optimizers import check_packages
 from groupwise.learner.protocol import ClosingLearner, check_opened
-from groupwise.learner.weight_check import Canary, choose_tolerance
+from groupwise.learner.weight_check import WeightCheck, choose_tolerance
 from groupwise.models.causal_lm import choose_device, read_free_memory
 from groupwise.models.outline import plan_model
 from groupwise.parts.part import name_of
 from groupwise.parts.requirements import check_methods
 from groupwise.rollout.environment_runner import Host, open_host
 from groupwise.rollout.live_judge import LiveJudge
-from groupwise.rollout.measures import check_learner
 from groupwise.rollout.prompts import Prompter
+from groupwise.rollout.scorers import check_learner
 from groupwise.rollout.tasks import LiveCurriculum, MixedTurns
 from groupwise.store.journal import Journal
 from groupwise.store.lock import RunLock
@@ -45,7 +45,7 @@ from groupwise.training.config.checks import (
     check_engine_gives,
     check_journal,
     check_model,
-    check_panels,
+    check_task_sets,
     check_tasks,
     check_words,
 )
@@ -61,9 +61,9 @@ Settings = RunConfig | Mapping[str, Any] | Path | str
 
 RUNS = Path("runs")
 """The parent of run folders, by default."""
-CANARY_TOKENS = 64
+WEIGHT_CHECK_TOKENS = 64
 """Largest prompt of the weight check: enough tokens to use every weight."""
-KEPT_CANARY_TOKENS = 288
+KEPT_WEIGHT_CHECK_TOKENS = 288
 """The same for servers that cache prefixes: two blocks of 128 tokens, vLLM's largest default."""
 
 
@@ -108,15 +108,15 @@ def open_run(
         check_journal(paths.folder)
         host = open_run_host(config)
         opened.callback(host.shutdown)
-        judge, is_asked = None, any("judge" in part.needs for part in config.algorithm.measures or ())
+        judge, is_asked = None, any("judge" in part.needs for part in config.algorithm.scorers or ())
         if config.algorithm.judge is not None and is_asked:
             judge = LiveJudge(config.algorithm.judge, paths.judge_record, may_write=not read_only)
             if not read_only:
                 judge.check()
-        panels = check_tasks(config, host)
-        tasks = panels["train"]
+        task_sets = check_tasks(config, host)
+        tasks = task_sets["train"]
         part_states = PartStates.start(config, seed=config.seed, tasks=tasks)
-        check_panels(config)
+        check_task_sets(config)
         learns = learns and not read_only
         model, tokenizer = model_and_tokenizer or open_model(config, device, learns=learns)
         is_sharded = isinstance(config.training.learner, ShardedLearnerConfig)
@@ -131,10 +131,8 @@ def open_run(
             opened.callback(learner.close)
         check_opened(learner, f"training.learner ({name_of(part)})")
         check_learner(config.algorithm, learner)
-        transfer = config.training.weight_transfer.open(None if read_only else paths.weights)
-        check_methods(
-            transfer, "weight_transfer", f"training.weight_transfer ({name_of(config.training.weight_transfer)})"
-        )
+        transfer = config.training.weight_sync.open(None if read_only else paths.weights)
+        check_methods(transfer, "weight_sync", f"training.weight_sync ({name_of(config.training.weight_sync)})")
         prompter = open_prompter(config, tokenizer)
         run = Run(
             config=config,
@@ -143,12 +141,12 @@ def open_run(
             tokenizer=tokenizer,
             learner=learner,
             engine=engine,
-            weight_transfer=transfer,
+            weight_sync=transfer,
             prompter=prompter,
             host=host,
             journal=Journal(paths.journal, read_only=read_only),
-            panels={split: panel_hash(chosen) for split, chosen in panels.items()},
-            canary=_make_canary(config, prompter, engine, model),
+            task_sets={split: task_set_hash(chosen) for split, chosen in task_sets.items()},
+            weight_check=_make_weight_check(config, prompter, engine, model),
             tasks=tasks,
             curriculum=start_curriculum(config, tasks),
             part_states=part_states,
@@ -167,7 +165,7 @@ def read_settings(config: Settings) -> RunConfig:
         return load_run(config)
     raise ConfigError(
         f"the settings of a run are {describe_value(config)}; give a dict as in a run file, such as "
-        "{'algorithm': {'recipe': NAME}, 'env': {'kind': 'household'}, 'model': {'kind': 'tiny'}}, a RunConfig, or "
+        "{'algorithm': {'method': NAME}, 'env': {'kind': 'household'}, 'model': {'kind': 'tiny'}}, a RunConfig, or "
         "the path of a run file"
     )
 
@@ -192,27 +190,27 @@ def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
     return Prompter(
         tokenizer,
         template=rollout.template,
-        memory=rollout.memory,
+        history=rollout.history,
         instruction=ask_instruction(config.env),
         system=rollout.system,
         instruct=instruct if isinstance(config.env, Mixture) else None,
     )
 
 
-def _make_canary(config: RunConfig, prompter: Prompter, engine: Engine, model: PreTrainedModel) -> Canary:
+def _make_weight_check(config: RunConfig, prompter: Prompter, engine: Engine, model: PreTrainedModel) -> WeightCheck:
     """The weight check of a run, with the beginning of its own prompts.
 
     Engines with KV-cache slots or shared weights also decode, because their scores come from other code or cannot
     differ. Servers cache prefixes per block, so the prompt is repeated to fill blocks: a stale cache is then found.
     """
-    opening = prompter.encode_opening("")[:CANARY_TOKENS]
+    opening = prompter.encode_opening("")[:WEIGHT_CHECK_TOKENS]
     response = (*opening[-4:], prompter.frame.end_id)
     if isinstance(engine, ReplicatedEngine) and isinstance(engine, SubmittingEngine):
-        num = min(KEPT_CANARY_TOKENS, (engine.context or KEPT_CANARY_TOKENS) - len(response))
+        num = min(KEPT_WEIGHT_CHECK_TOKENS, (engine.context or KEPT_WEIGHT_CHECK_TOKENS) - len(response))
         opening = (opening * (num // len(opening) + 1))[:num]
     tolerance = choose_tolerance(config.engine.precision, model)
     decodes = isinstance(engine, StaticCacheEngine) or getattr(config.engine, "share_weights", False)
-    return Canary(opening, response, tolerance=tolerance, decodes=decodes)
+    return WeightCheck(opening, response, tolerance=tolerance, decodes=decodes)
 
 
 def start_curriculum(config: RunConfig, tasks: Sequence[Task]) -> LiveCurriculum:

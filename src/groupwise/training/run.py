@@ -15,8 +15,8 @@ from groupwise.data.records import Task, Trajectory
 from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import ClosingEngine, Engine, MeasuredEngine, ReplicatedEngine
 from groupwise.learner.protocol import ClosingLearner, Learner
-from groupwise.learner.weight_check import Canary
-from groupwise.learner.weight_sync import WeightTransfer
+from groupwise.learner.weight_check import WeightCheck
+from groupwise.learner.weight_sync import WeightSync
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.parts.requirements import check_drawn_tasks
 from groupwise.parts.slots import Draw
@@ -91,18 +91,18 @@ class Run:
     learner: Learner
     engine: Engine
     """Samples responses with a copy of the weights."""
-    weight_transfer: WeightTransfer
+    weight_sync: WeightSync
     prompter: Prompter
     host: Host
     journal: Journal
-    canary: Canary
+    weight_check: WeightCheck
     """Checks that engine and learner agree after each weight sync."""
     tasks: Sequence[Task]
     curriculum: LiveCurriculum
     judge: LiveJudge | None
     """The judge that scorers ask, with a record of its answers; None = no judge."""
     part_states: PartStates
-    panels: Mapping[str, str]
+    task_sets: Mapping[str, str]
     """Hash of each task set that is trained or evaluated on, by split."""
     drawn_tasks: DrawnTasks = field(default_factory=DrawnTasks)
     state_lock: Any = field(default_factory=RLock)
@@ -143,7 +143,7 @@ class Run:
             engine=self.engine,
             host=self.host,
             prompter=self.prompter,
-            action_rule=self.config.rollout.action_rule,
+            action_parser=self.config.rollout.action_parser,
             max_tokens=self.config.rollout.max_tokens,
         )
 
@@ -158,7 +158,7 @@ class Run:
     @property
     def needs_reference(self) -> bool:
         """Whether the loss or a scorer compares with a reference policy."""
-        loss, measures = self.config.algorithm.loss, self.config.algorithm.measures_reference
+        loss, measures = self.config.algorithm.loss, self.config.algorithm.scorers_need_reference
         return measures or (loss is not None and REFERENCE_LOGP in loss.needs)
 
     @property
@@ -169,14 +169,14 @@ class Run:
     def start_engine(self) -> None:
         """Check that the engine samples with the run's first weights, as version 0."""
         if isinstance(self.engine, ReplicatedEngine):
-            self.hand_over(0)  # a server may hold anything
+            self.sync(0)  # a server may hold anything
         else:
-            self.canary.check(self.engine, self.learner, version=0)
+            self.weight_check.check(self.engine, self.learner, version=0)
 
-    def take_engine_metrics(self, canary_gap: float) -> dict[str, float]:
+    def take_engine_metrics(self, weight_check_gap: float) -> dict[str, float]:
         """The difference of engine and learner, and the engine's own metrics since the last call."""
         counts = self.engine.take_metrics() if isinstance(self.engine, MeasuredEngine) else {}
-        return {"engine/canary_gap": canary_gap, **counts}
+        return {"weights/check_gap": weight_check_gap, **counts}
 
     def observe(
         self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, learned: Mapping[str, float]
@@ -189,7 +189,7 @@ class Run:
         if self.reference == number:
             self.learner.hold_reference()
 
-    def hand_over(self, version: int) -> float:
+    def sync(self, version: int) -> float:
         """Sync the learner's weights to the engine as a version, and check them; returns the difference."""
-        self.weight_transfer.hand_over(self.learner.weights(), self.engine, version=version)
-        return self.canary.check(self.engine, self.learner, version=version)
+        self.weight_sync.sync(self.learner.weights(), self.engine, version=version)
+        return self.weight_check.check(self.engine, self.learner, version=version)

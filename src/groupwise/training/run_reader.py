@@ -18,7 +18,7 @@ from groupwise.store.run_folder import CONFIG, JOURNAL
 from groupwise.system.errors import ConfigError, FileError
 from groupwise.system.files import parse_toml, read_text_file
 from groupwise.system.text import quote_line
-from groupwise.training.evaluation.summary import PanelScore, ScoreKind, make_verdict
+from groupwise.training.evaluation.summary import ScoreKind, TaskSetScore, make_verdict
 
 MAX_OPTIONS = 3
 """Largest number of options to list; more are counted."""
@@ -67,11 +67,11 @@ class RunFolder:
         """The name of the run's method, and its options."""
         section = self.settings.get("algorithm")
         written = self.settings.get("made_by", section)
-        if not isinstance(written, dict) or "recipe" not in written:
+        if not isinstance(written, dict) or "method" not in written:
             return OWN_PARTS if isinstance(section, dict) else "a run", ""
-        options = [f"{path} {value}" for path, value in flatten_settings(written).items() if path != "recipe"]
+        options = [f"{path} {value}" for path, value in flatten_settings(written).items() if path != "method"]
         note = ", ".join(options) if len(options) <= MAX_OPTIONS else f"{len(options)} settings of its own"
-        return quote_line(str(written["recipe"]), limit=MAX_NAME), quote_line(note, limit=MAX_NAME)
+        return quote_line(str(written["method"]), limit=MAX_NAME), quote_line(note, limit=MAX_NAME)
 
     def describe_method(self) -> str:
         name, note = self.find_method()
@@ -129,14 +129,14 @@ class RunFolder:
         return self.journal.update_numbers()
 
     @cached_property
-    def attempts(self) -> list[dict[str, Any]]:
+    def rollouts(self) -> list[dict[str, Any]]:
         """Every rollout of every update, without its steps."""
-        return self.journal.attempts()
+        return self.journal.rollouts()
 
     @cached_property
-    def panels(self) -> dict[str, str]:
+    def task_sets(self) -> dict[str, str]:
         """Hash of each task set when the run began, by split."""
-        return self.journal.panels()
+        return self.journal.task_sets()
 
     def setting(self, path: str) -> Any:
         """A setting by its path, such as `training.tasks`; None if there is none."""
@@ -185,10 +185,10 @@ class ScoreDifference:
     """The last evaluations of two runs on one split."""
 
     split: str
-    first: PanelScore
-    second: PanelScore
+    first: TaskSetScore
+    second: TaskSetScore
     measure: ScoreKind
-    is_one_panel: bool
+    is_one_task_set: bool
     """Whether both have the same tasks; only then can they be compared."""
 
 
@@ -242,8 +242,8 @@ def _compare_scores(first: RunFolder, second: RunFolder) -> list[ScoreDifference
         verdicts = [make_verdict(played, split) for played in (rows, others)]
         if verdicts[0].measure != verdicts[1].measure:
             continue
-        panels = [
-            {row.panel for row in played if row.split == split and row.number == verdict.after.number}
+        task_sets = [
+            {row.task_set for row in played if row.split == split and row.number == verdict.after.number}
             for played, verdict in zip((rows, others), verdicts, strict=True)
         ]
         differences.append(
@@ -252,7 +252,7 @@ def _compare_scores(first: RunFolder, second: RunFolder) -> list[ScoreDifference
                 first=verdicts[0].after,
                 second=verdicts[1].after,
                 measure=verdicts[0].measure,
-                is_one_panel=panels[0] == panels[1],
+                is_one_task_set=task_sets[0] == task_sets[1],
             )
         )
     return differences

@@ -9,7 +9,7 @@ from operator import attrgetter
 import numpy as np
 
 from groupwise.data.credit import Comparison, Credit, find_own_rollout_only, find_unearned
-from groupwise.data.past_attempts import RecalledAttempt
+from groupwise.data.past_rollouts import ReplayedRollout
 from groupwise.data.records import Trajectory
 from groupwise.data.samples import Sample
 from groupwise.data.segments import BoolArray, FloatArray
@@ -73,7 +73,7 @@ class CreditedBatch:
 def credit_batch(
     algorithm: Algorithm,
     chosen: Sequence[Trajectory],
-    recalled: Sequence[RecalledAttempt] = (),
+    replayed: Sequence[ReplayedRollout] = (),
     *,
     version: int,
     states: Sequence[StateBefore] = (),
@@ -84,7 +84,7 @@ def credit_batch(
     """
     compared, kept, logps_now = [*chosen], list[Trajectory](), dict[int, Sequence[tuple[float, ...]]]()
     stored: list[float] = []
-    for past in sorted(recalled, key=attrgetter("keeps_credit")):  # those that keep their advantages come last
+    for past in sorted(replayed, key=attrgetter("keeps_credit")):  # those that keep their advantages come last
         if past.trajectory is None:
             continue
         if past.ratio == "recomputed":
@@ -133,7 +133,7 @@ def credit_tokens(
         TokensOfStep(
             values=tuple(values[row]), trains=tuple(trains[row]), spans=None if spans is None else tuple(spans[row])
         )
-        for row in map(tokens.row, range(len(table.step_of_row)))
+        for row in map(tokens.find_tokens, range(len(table.step_of_row)))
     ]
 
 

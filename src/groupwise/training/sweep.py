@@ -1,8 +1,8 @@
-"""A sweep: its variants (arms) with all their settings, its seeds, and the folders of its runs.
+"""A sweep: its variants (variants) with all their settings, its seeds, and the folders of its runs.
 
     FOLDER/
         sweep.json          the plan
-        ARM/
+        VARIANT/
             seed0.toml      the run file of the variant and the seed, complete
             seed0.log       the output of its process
             seed0/          the run folder
@@ -41,7 +41,7 @@ MAX_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arm:
+class Variant:
     """A variant: settings that several runs with different seeds share."""
 
     name: str
@@ -55,13 +55,13 @@ class Arm:
 class PlannedRun:
     """One run of a sweep."""
 
-    arm: str
+    variant: str
     seed: int
     folder: Path
 
     @property
     def name(self) -> str:
-        return f"{self.arm} seed {self.seed}"
+        return f"{self.variant} seed {self.seed}"
 
     @property
     def file(self) -> Path:
@@ -79,19 +79,19 @@ class SweepPlan:
     threads: int
     """Threads of a run without this setting; stored, because the number can change the last digits of results."""
     seeds: tuple[int, ...]
-    arms: tuple[Arm, ...]
+    variants: tuple[Variant, ...]
 
     def list_runs(self, folder: Path) -> list[PlannedRun]:
         """Every run, all variants with the first seed first: a stopped sweep can still be compared."""
         return [
-            PlannedRun(arm=arm.name, seed=seed, folder=folder / arm.name / f"seed{seed}")
+            PlannedRun(variant=variant.name, seed=seed, folder=folder / variant.name / f"seed{seed}")
             for seed in self.seeds
-            for arm in self.arms
+            for variant in self.variants
         ]
 
     def load_config(self, run: PlannedRun) -> RunConfig:
-        arm = next(arm for arm in self.arms if arm.name == run.arm)
-        return RunConfig(**{**arm.settings, "seed": run.seed})
+        variant = next(variant for variant in self.variants if variant.name == run.variant)
+        return RunConfig(**{**variant.settings, "seed": run.seed})
 
 
 def plan_sweep(
@@ -106,7 +106,7 @@ def plan_sweep(
     """Plan every combination of settings, each with `num_seeds` seeds, counted from the run file's seed.
 
     `settings` are `a.b=1,2` from the command line; `threads` is for run files without this setting; `tell` gets a
-    sentence about options that the recipe of a variant does not have.
+    sentence about options that the method of a variant does not have.
     """
     choices = list_choices(settings)
     notes: dict[str, None] = {}
@@ -121,16 +121,16 @@ def plan_sweep(
     ]
     for line in notes:
         tell(line)
-    names = name_arms(choices, otherwise=file.stem)
+    names = name_variants(choices, otherwise=file.stem)
     for name, config in zip(names, configs, strict=True):
         if not config.evaluation.tasks:
             raise ConfigError(f"{file}: evaluation.tasks is 0 in {name!r}, but a sweep compares evaluations; raise it")
-    arms = [
-        Arm(name=name, choices=choice, settings=_describe_settings(config, threads))
+    variants = [
+        Variant(name=name, choices=choice, settings=_describe_settings(config, threads))
         for name, choice, config in zip(names, choices, configs, strict=True)
     ]
     first = configs[0].seed
-    return SweepPlan(threads=threads, seeds=tuple(range(first, first + num_seeds)), arms=tuple(arms))
+    return SweepPlan(threads=threads, seeds=tuple(range(first, first + num_seeds)), variants=tuple(variants))
 
 
 def read_plan(folder: Path) -> SweepPlan | None:
@@ -144,7 +144,7 @@ def read_plan(folder: Path) -> SweepPlan | None:
         return SweepPlan(
             threads=int(content["threads"]),
             seeds=tuple(map(int, content["seeds"])),
-            arms=tuple(_read_arm(arm) for arm in content["arms"]),
+            variants=tuple(_read_variant(variant) for variant in content["variants"]),
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise FileError(
@@ -180,18 +180,18 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
 
     Variants with the same settings are the same, and keep the name of their folder.
     """
-    matches: dict[str, Arm | None] = {}
-    for arm in recorded.arms:  # the variant of the other plan with the same settings
-        settings = _fill_up(arm, recorded.threads)
-        same = (other for other in wanted.arms if not find_setting_differences(settings, other.settings))
-        matches[arm.name] = next(same, None)
-    asked = {arm.name: arm for arm in wanted.arms}
-    for arm in recorded.arms:
-        if matches[arm.name] is None and arm.name in asked:
-            change = find_setting_differences(_fill_up(arm, recorded.threads), asked[arm.name].settings)[0]
+    matches: dict[str, Variant | None] = {}
+    for variant in recorded.variants:  # the variant of the other plan with the same settings
+        settings = _fill_up(variant, recorded.threads)
+        same = (other for other in wanted.variants if not find_setting_differences(settings, other.settings))
+        matches[variant.name] = next(same, None)
+    asked = {variant.name: variant for variant in wanted.variants}
+    for variant in recorded.variants:
+        if matches[variant.name] is None and variant.name in asked:
+            change = find_setting_differences(_fill_up(variant, recorded.threads), asked[variant.name].settings)[0]
             raise ConfigError(
-                f"{folder} holds a sweep whose variant {arm.name!r} has {change.path} = {change.first!r}, but now it "
-                f"is {change.second!r}; change it back, or give another folder with --out"
+                f"{folder} holds a sweep whose variant {variant.name!r} has {change.path} = {change.first!r}, but now "
+                f"it is {change.second!r}; change it back, or give another folder with --out"
             )
     missing = [name for name, match in matches.items() if match is None] + [
         f"seed {seed}" for seed in recorded.seeds if seed not in wanted.seeds
@@ -201,20 +201,24 @@ def extend_plan(recorded: SweepPlan, wanted: SweepPlan, folder: Path) -> tuple[S
             f"{folder} holds a sweep that also has {_list_names(missing)}; include these too, or give another folder "
             "with --out"
         )
-    kept = [replace(arm, choices=match.choices) for arm in recorded.arms if (match := matches[arm.name]) is not None]
-    new = [arm for arm in wanted.arms if arm not in matches.values()]
-    for arm in new:
-        if arm.name in matches:
+    kept = [
+        replace(variant, choices=match.choices)
+        for variant in recorded.variants
+        if (match := matches[variant.name]) is not None
+    ]
+    new = [variant for variant in wanted.variants if variant not in matches.values()]
+    for variant in new:
+        if variant.name in matches:
             raise ConfigError(
-                f"{folder} holds a sweep with another variant called {arm.name!r}; give another folder with --out"
+                f"{folder} holds a sweep with another variant called {variant.name!r}; give another folder with --out"
             )
-    added = [arm.name for arm in new] + [f"seed {seed}" for seed in wanted.seeds if seed not in recorded.seeds]
-    return replace(recorded, seeds=wanted.seeds, arms=(*kept, *new)), _list_names(added) if added else ""
+    added = [variant.name for variant in new] + [f"seed {seed}" for seed in wanted.seeds if seed not in recorded.seeds]
+    return replace(recorded, seeds=wanted.seeds, variants=(*kept, *new)), _list_names(added) if added else ""
 
 
-def _fill_up(arm: Arm, threads: int) -> dict[str, Any]:
+def _fill_up(variant: Variant, threads: int) -> dict[str, Any]:
     """The settings of a recorded variant; settings of newer versions have their defaults."""
-    return _describe_settings(RunConfig(**arm.settings), threads)
+    return _describe_settings(RunConfig(**variant.settings), threads)
 
 
 def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:
@@ -226,11 +230,11 @@ def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:
     return plain
 
 
-def _read_arm(content: Mapping[str, Any]) -> Arm:
+def _read_variant(content: Mapping[str, Any]) -> Variant:
     name = str(content["name"])
     if Path(name).name != name or name.startswith("."):
         raise ValueError(f"the variant {name!r} is not a valid folder name")
-    return Arm(name=name, choices=dict(content["choices"]), settings=dict(content["settings"]))
+    return Variant(name=name, choices=dict(content["choices"]), settings=dict(content["settings"]))
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -238,7 +242,7 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:MAX_SHOWN]) + rest
 
 
-RECIPE = "algorithm.recipe"
+METHOD = "algorithm.method"
 MAX_NAME = 80
 """Largest length of a variant's name, which is also its folder's."""
 BRACKETS = {"[": 1, "{": 1, "]": -1, "}": -1}
@@ -264,10 +268,10 @@ def list_choices(settings: Sequence[str]) -> list[Choice]:
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
-def name_arms(choices: Sequence[Choice], *, otherwise: str) -> list[str]:
+def name_variants(choices: Sequence[Choice], *, otherwise: str) -> list[str]:
     """Name each variant, and its folder, by the settings in which the variants differ.
 
-    >>> name_arms([{"algorithm.recipe": "one", "a.b": "1"}, {"algorithm.recipe": "two", "a.b": "1"}], otherwise="x")
+    >>> name_variants([{"algorithm.method": "one", "a.b": "1"}, {"algorithm.method": "two", "a.b": "1"}], otherwise="x")
     ['one', 'two']
     """
     differing = [key for key in choices[0] if len({choice[key] for choice in choices}) > 1]
@@ -289,8 +293,8 @@ def name_arms(choices: Sequence[Choice], *, otherwise: str) -> list[str]:
 def _split_values(key: str, text: str) -> list[str]:
     """Split values at commas, except inside quotes and brackets.
 
-    >>> _split_values("plan", '{ kind = "flat", attempts = 4 },flat')
-    ['{ kind = "flat", attempts = 4 }', 'flat']
+    >>> _split_values("plan", '{ kind = "flat", rollouts = 4 },flat')
+    ['{ kind = "flat", rollouts = 4 }', 'flat']
     """
     values, depth, quote = [""], 0, ""
     for character in text:
@@ -312,8 +316,8 @@ def _split_values(key: str, text: str) -> list[str]:
 
 
 def _shorten_key(key: str, keys: Sequence[str]) -> str:
-    """The last word of a setting's path if it is unique; empty for the recipe."""
-    if key == RECIPE:
+    """The last word of a setting's path if it is unique; empty for the method."""
+    if key == METHOD:
         return ""
     last = key.rpartition(".")[2]
     is_alone = sum(other.rpartition(".")[2] == last for other in keys) == 1

@@ -20,7 +20,7 @@ from groupwise.parts.stateful import join_columns
 from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.rollout.plans import MARK
 from groupwise.store.journal import Update
-from groupwise.training.collect.collect import UpdateAttempts
+from groupwise.training.collect.collect import UpdateRollouts
 from groupwise.training.collect.pending import write_pending
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.loss_context import NUM_PAIRS
@@ -30,7 +30,7 @@ from groupwise.training.samples import CreditedBatch
 
 def compute_update_metrics(
     config: RunConfig,
-    attempts: UpdateAttempts,
+    rollouts: UpdateRollouts,
     batch: CreditedBatch,
     totals: Totals,
     *,
@@ -40,15 +40,15 @@ def compute_update_metrics(
 ) -> dict[str, float]:
     """Every metric of an update by name, checked against the table of metrics."""
     algorithm = config.algorithm
-    metrics = compute_rollout_metrics(attempts.played, attempts.survivors)
+    metrics = compute_rollout_metrics(rollouts.played, rollouts.survivors)
     metrics |= {**of_engine, "learner/tokens": float(totals.tokens)}
-    metrics["credit/penalties_alone"] = float(credit_rests_on_penalties(algorithm, batch))
-    metrics |= compute_credit_metrics(*batch.for_fresh()) | compute_rescue_metrics(attempts, batch)
+    metrics["advantage/penalties_alone"] = float(credit_rests_on_penalties(algorithm, batch))
+    metrics |= compute_credit_metrics(*batch.for_fresh()) | compute_rescue_metrics(rollouts, batch)
     sampled = int(metrics["rollout/total_tokens"])
-    metrics |= compute_speed_metrics(sampled, totals, seconds, attempts.waiting, attempts.played_in)
-    metrics |= {**attempts.measures_cost, **learned, **batch.context.metrics()}
-    if config.rollout.lag or attempts.played_in is not None:  # sampled ahead, before the run was resumed with lag 0
-        metrics |= compute_age_metrics(attempts.chosen, batch.version)
+    metrics |= compute_speed_metrics(sampled, totals, seconds, rollouts.waiting, rollouts.played_in)
+    metrics |= {**rollouts.scorer_costs, **learned, **batch.context.metrics()}
+    if config.rollout.lag or rollouts.played_in is not None:  # sampled ahead, before the run was resumed with lag 0
+        metrics |= compute_age_metrics(rollouts.chosen, batch.version)
     if algorithm.pairing is not None:
         metrics[NUM_PAIRS] = totals.pairs
     return check_metrics({**metrics, **seconds})
@@ -56,24 +56,24 @@ def compute_update_metrics(
 
 def describe_update(
     number: int,
-    attempts: UpdateAttempts,
+    rollouts: UpdateRollouts,
     batch: CreditedBatch,
     metrics: dict[str, float],
-    ahead: Mapping[int, UpdateAttempts],
+    ahead: Mapping[int, UpdateRollouts],
 ) -> Update:
     """The update as the journal keeps it."""
     credit, num = batch.by_trajectory(), batch.num_fresh
-    recalled = zip(attempts.recalled, credit[num:], strict=True)
+    replayed = zip(rollouts.replayed, credit[num:], strict=True)
     return Update(
         number=number,
         version=number,
         metrics=metrics,
-        trajectories=attempts.chosen,
+        trajectories=rollouts.chosen,
         credit=credit[:num],
-        faults=list(filterfalse(has_survived, attempts.played)),
-        set_aside=attempts.set_aside,
-        request_words=attempts.request_words,
-        recalled=[replace(past, credit=tuple(values)) for past, values in recalled],
+        faults=list(filterfalse(has_survived, rollouts.played)),
+        set_aside=rollouts.set_aside,
+        request_words=rollouts.request_words,
+        replayed=[replace(past, credit=tuple(values)) for past, values in replayed],
         states=batch.states,
         pending={following: write_pending(pending) for following, pending in ahead.items()},
     )
@@ -108,16 +108,16 @@ def is_shaped(trajectory: Trajectory) -> bool:
     return any(map(attrgetter("shaped"), trajectory.steps))
 
 
-def compute_rescue_metrics(attempts: UpdateAttempts, batch: CreditedBatch) -> dict[str, float]:
+def compute_rescue_metrics(rollouts: UpdateRollouts, batch: CreditedBatch) -> dict[str, float]:
     """Which groups have a learning signal, and how many of them got it from replay, hints or shaping."""
-    chosen, groups = attempts.chosen, dict[str, list[int]]()
+    chosen, groups = rollouts.chosen, dict[str, list[int]]()
     scores, returns, shaped = list[float](), list[float](), list[bool]()
     for number, trajectory in enumerate(chosen):
         groups.setdefault(trajectory.task.id, []).append(number)
         scores.append(score_of(trajectory))
         returns.append(math.fsum(map(attrgetter("reward"), trajectory.steps)))
         shaped.append(any(map(attrgetter("shaped"), trajectory.steps)))
-    credit, joined = batch.by_trajectory(), set(map(attrgetter("task"), attempts.recalled))
+    credit, joined = batch.by_trajectory(), set(map(attrgetter("task"), rollouts.replayed))
     has_signal, is_rescued, sizes, in_even = list[bool](), list[bool](), list[float](), list[float]()
     has_shaped = list[bool]()
     for task, members in groups.items():
@@ -138,32 +138,32 @@ def compute_rescue_metrics(attempts: UpdateAttempts, batch: CreditedBatch) -> di
         # If all members have the same score and return, neither says anything.
         if len(results) == 1 and not is_aided:
             in_even.append(sizes[-1])
-    metrics = {"credit/groups_with_signal": _mean(has_signal), "credit/groups_rescued": _mean(is_rescued)}
-    metrics["credit/in_even_groups"] = sum(in_even) / sum(sizes) if any(sizes) else 0.0
-    if attempts.rejected_fraction is not None:
-        metrics["rollout/not_admitted"] = attempts.rejected_fraction
+    metrics = {"advantage/groups_with_signal": _mean(has_signal), "advantage/groups_rescued": _mean(is_rescued)}
+    metrics["advantage/zero_variance_groups"] = sum(in_even) / sum(sizes) if any(sizes) else 0.0
+    if rollouts.rejected_fraction is not None:
+        metrics["rollout/filtered_out"] = rollouts.rejected_fraction
     if any(has_shaped):
         metrics["shaping/groups"] = _mean(has_shaped)
-    if attempts.recalled or attempts.left_out:
-        metrics["replay/recalled"] = float(len(attempts.recalled))
-        metrics["replay/left_out"] = float(attempts.left_out)
-    if attempts.recalled:
+    if rollouts.replayed or rollouts.left_out:
+        metrics["replay/rollouts"] = float(len(rollouts.replayed))
+        metrics["replay/left_out"] = float(rollouts.left_out)
+    if rollouts.replayed:
         newest = max((max(trajectory.versions, default=0) for trajectory in chosen), default=0)
-        metrics["replay/age"] = _mean([newest - recalled.past.version for recalled in attempts.recalled])
-        metrics["replay/log_ratio"] = _mean([recalled.log_ratio or 0.0 for recalled in attempts.recalled])
-    guided = [
+        metrics["replay/staleness"] = _mean([newest - replayed.past.version for replayed in rollouts.replayed])
+        metrics["replay/log_ratio"] = _mean([replayed.log_ratio or 0.0 for replayed in rollouts.replayed])
+    hinted = [
         trajectory
         for trajectory in chosen
         if trajectory.origin is Origin.REFLECTED
         or (
             trajectory.origin
-            is Origin.GUIDED  # unless it is the copy of a success without its hint: not sampled itself
+            is Origin.HINTED  # unless it is the copy of a success without its hint: not sampled itself
             and not (trajectory.parent or "").startswith(f"{trajectory.task.id}{MARK}")
         )
     ]
-    if guided:
-        metrics["guidance/groups"] = float(len({trajectory.task.id for trajectory in guided}))
-        metrics["guidance/success"] = _mean([score_of(trajectory) for trajectory in guided])
+    if hinted:
+        metrics["hint/groups"] = float(len({trajectory.task.id for trajectory in hinted}))
+        metrics["hint/success"] = _mean([score_of(trajectory) for trajectory in hinted])
     return metrics
 
 
@@ -198,7 +198,7 @@ def compute_rollout_metrics(played: Sequence[Trajectory], survivors: Sequence[Tr
         "rollout/faults": float(num_faults),
         "rollout/truncated": num_truncated / len(survivors),
         "rollout/group_size": len(survivors) / len(groups),
-        "rollout/zero_spread": num_even / len(groups),
+        "rollout/zero_variance": num_even / len(groups),
         "rollout/response_tokens": _mean(list(map(len, map(attrgetter("response_ids"), steps)))),
         "rollout/cut_off": _mean(list(map(attrgetter("cut"), steps))),
         "rollout/total_steps": float(total_steps),
@@ -250,7 +250,7 @@ def compute_age_metrics(chosen: Sequence[Trajectory], version: int) -> dict[str,
     if not sum(tokens):
         return {}
     mean = sum(age * num for age, num in zip(ages, tokens, strict=True)) / sum(tokens)
-    return {"rollout/age": mean, "rollout/max_age": float(max(ages))}
+    return {"rollout/staleness": mean, "rollout/max_staleness": float(max(ages))}
 
 
 def compute_credit_metrics(
@@ -261,9 +261,9 @@ def compute_credit_metrics(
         return {}
     own = {}
     if own_rollout_only is not None and compared.any():
-        own = {"credit/own_rollout_only": float(own_rollout_only.sum() / compared.sum())}
+        own = {"advantage/own_rollout_only": float(own_rollout_only.sum() / compared.sum())}
     return own | {
-        "credit/compared": float(compared.mean()),
-        "credit/size": float(np.abs(values).mean()),
-        "credit/kept": float(keep.mean()),
+        "advantage/compared": float(compared.mean()),
+        "advantage/size": float(np.abs(values).mean()),
+        "advantage/kept": float(keep.mean()),
     }

@@ -14,8 +14,8 @@ from groupwise.data.records import Task
 from groupwise.data.samples import Sample
 from groupwise.data.seeds import seed_of
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import SPLITS
-from groupwise.envs.part_queries import ask_max_steps, ask_panel
+from groupwise.envs.kit.task_set import SPLITS
+from groupwise.envs.part_queries import ask_max_steps, ask_task_set
 from groupwise.learner.protocol import ReportEpoch
 from groupwise.rollout.environment_runner import Advice, Fault, NoExpert
 from groupwise.rollout.prompts import Exchange
@@ -49,7 +49,7 @@ def imitate_samples(
 ) -> list[float]:
     """Let the learner imitate samples, with tokens weighted by `advantage`; returns the mean loss of each epoch."""
     losses = run.learner.imitate(samples, config, seed=run.config.seed, report=report_epoch)
-    run.hand_over(0)
+    run.sync(0)
     return losses
 
 
@@ -99,7 +99,7 @@ def _play_lessons(run: Run, lessons: Sequence[_Lesson]) -> None:
 
 
 class _Lesson:
-    """A rollout of the expert, with noise and sloppiness; each step is a sample."""
+    """A rollout of the expert, with noise and expert noise; each step is a sample."""
 
     def __init__(self, run: Run, task: Task, number: int, config: WarmStartConfig) -> None:
         self.task, self.samples = task, list[Sample]()
@@ -127,7 +127,7 @@ class _Lesson:
         seen, config, prompter = self._seen, self._config, self._run.prompter
         action, strays = self._choose(advice)
         observation_ids = prompter.encode_observation(seen)
-        response_text = self._run.config.rollout.action_rule.say(action, admissible=seen.admissible)
+        response_text = self._run.config.rollout.action_parser.say(action, admissible=seen.admissible)
         self._response = (*prompter.encode(response_text), prompter.frame.end_id)
         self._action = action
         prompt = prompter.prompt(self._opening, self._past, seen)
@@ -164,7 +164,7 @@ class _Lesson:
         self._offered |= dict.fromkeys(seen.admissible or ())
         if self._offered and draws.random() < self._config.noise:
             return draws.choice(list(self._offered)), True
-        if seen.admissible and draws.random() < self._config.sloppiness:
+        if seen.admissible and draws.random() < self._config.expert_noise:
             return draws.choice(seen.admissible), False
         return advice, False
 
@@ -187,20 +187,20 @@ def make_recorded_samples(
         min_earned: lowest final score, or sum of rewards, of a rollout; None = more than 0.
         report_faults: called if rollouts were left out because of errors.
     """
-    attempts: dict[tuple[object, object], list[RolloutRow]] = {}
+    rollouts: dict[tuple[object, object], list[RolloutRow]] = {}
     for row in rows:
-        attempts.setdefault((row.get("group", row["task"]), row["attempt"]), []).append(row)
-    good = [steps for steps in attempts.values() if _has_earned_enough(steps, min_earned)]
+        rollouts.setdefault((row.get("group", row["task"]), row["rollout"]), []).append(row)
+    good = [steps for steps in rollouts.values() if _has_earned_enough(steps, min_earned)]
     if not good:
         bound = "more than 0" if min_earned is None else f"{min_earned:g} or more"
         raise RecordError(
-            f"none of {len(attempts)} recorded rollouts earned {bound}; lower the bound with --min-earned"
+            f"none of {len(rollouts)} recorded rollouts earned {bound}; lower the bound with --min-earned"
         )
     openings = _ask_openings(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
     samples: list[Sample] = []
     causes: Counter[str] = Counter()
     for number, steps in enumerate(good):
-        ordered = sorted(steps, key=lambda row: (row["index"], row.get("segment", 0)))
+        ordered = sorted(steps, key=lambda row: (row["step"], row.get("segment", 0)))
         if _has_tokens(ordered):
             samples += _make_from_tokens(run, ordered, number)
             continue
@@ -257,7 +257,7 @@ def _make_from_text(run: Run, steps: Sequence[RolloutRow], number: int, opening:
                 "record one of the two pairs"
             )
         seen = Observation(text=observation)
-        response = (*prompter.encode(run.config.rollout.action_rule.say(action)), prompter.frame.end_id)
+        response = (*prompter.encode(run.config.rollout.action_parser.say(action)), prompter.frame.end_id)
         samples.append(_make_recorded_sample(prompter.prompt(opening, past, seen), response, number, row))
         past.append(prompter.make_exchange(seen, response, action))
     return samples
@@ -269,15 +269,15 @@ def _make_recorded_sample(prompt: Sequence[int], response: Sequence[int], number
         response_ids=tuple(response),
         advantage=1.0,
         trajectory=number,
-        step=row["index"],
+        step=row["step"],
         group=number,
     )
 
 
 def _ask_openings(run: Run, wanted: Set[str]) -> dict[str, tuple[int, ...] | Fault]:
     """The beginnings of the prompts of tasks, by id, if the environment knows the tasks."""
-    panels = [ask_panel(run.config.env, split) for split in SPLITS] if wanted else []
-    known = list({task.id: task for panel in panels for task in panel if task.id in wanted}.values())
+    task_sets = [ask_task_set(run.config.env, split) for split in SPLITS] if wanted else []
+    known = list({task.id: task for task_set in task_sets for task in task_set if task.id in wanted}.values())
     openings: dict[str, tuple[int, ...] | Fault] = {}
     for first in range(0, len(known), MAX_AT_ONCE):
         tasks = dict(enumerate(known[first : first + MAX_AT_ONCE]))
@@ -289,4 +289,4 @@ def _ask_openings(run: Run, wanted: Set[str]) -> dict[str, tuple[int, ...] | Fau
 
 
 def _place_of(row: RolloutRow) -> str:
-    return quote_line(f"task {row['task']!r}, attempt {row['attempt']!r}, step {row['index']}")
+    return quote_line(f"task {row['task']!r}, rollout {row['rollout']!r}, step {row['step']}")

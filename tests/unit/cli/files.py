@@ -11,8 +11,8 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "alfworld_rollouts.jsonl"
 HEADER = {"format": "groupwise.rollouts", "version": 1, "meta": {}}
 
 
-def row(task: str, attempt: str, index: int, state: Any, reward: float, **more: Any) -> dict[str, Any]:
-    return {"task": task, "attempt": attempt, "index": index, "state": state, "reward": reward} | more
+def row(task: str, rollout: str, index: int, state: Any, reward: float, **more: Any) -> dict[str, Any]:
+    return {"task": task, "rollout": rollout, "step": index, "state": state, "reward": reward} | more
 
 
 def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
@@ -20,7 +20,7 @@ def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     return path
 
 
-# Task t: attempts a (s, m; return 1) and b (s, m; return 0). Task u: attempts a (return 0) and c (return 4).
+# Task t: rollouts a (s, m; return 1) and b (s, m; return 0). Task u: rollouts a (return 0) and c (return 4).
 ROWS = [
     row("t", "a", 0, "s", 0.0, action="go"),
     row("t", "a", 1, "m", 1.0, action="take"),

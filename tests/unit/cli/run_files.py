@@ -8,12 +8,12 @@ from tests.run_file_sections import TINY_WORD_WORLD
 
 SMALL = f"""
 [algorithm]
-recipe = "dr_grpo"
+method = "dr_grpo"
 {TINY_WORD_WORLD}heads = 2
 
 [rollout]
 max_tokens = 1
-plan = {{ kind = "flat", attempts = 4 }}
+plan = {{ kind = "flat", rollouts = 4 }}
 
 [training]
 updates = 2
@@ -23,7 +23,7 @@ checkpoint_every = 1
 [evaluation]
 split = "train"
 tasks = 2
-attempts = 3
+rollouts = 3
 temperature = 1.0
 """
 

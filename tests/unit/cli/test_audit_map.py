@@ -20,13 +20,13 @@ from tests.unit.cli.files import EXAMPLE
 
 ROOT = Path(__file__).parents[3]
 SETS = Path(os.environ.get("GROUPWISE_MATH_DATA", ROOT.parent / "shared" / "data" / "math"))
-RENAMED = {"task": "prompt_id", "attempt": "uid", "index": "turn", "state": "where.seen", "reward": "scores.0"}
+RENAMED = {"task": "prompt_id", "rollout": "uid", "step": "turn", "state": "where.seen", "reward": "scores.0"}
 COLUMNS = ",".join(f"{key}={column}" for key, column in RENAMED.items())
 
 
 def rename(row: dict[str, Any]) -> dict[str, Any]:
     """A row as another program might have written it."""
-    renamed = {"prompt_id": row["task"], "uid": row["attempt"], "turn": row["index"], "scores": [row["reward"], None]}
+    renamed = {"prompt_id": row["task"], "uid": row["rollout"], "turn": row["step"], "scores": [row["reward"], None]}
     rest = {key: value for key, value in row.items() if key not in RENAMED}
     return {"where": {"seen": row["state"]}, **renamed, **rest}
 
@@ -50,14 +50,14 @@ def count_faults(*arguments: object) -> dict[str, int]:
 
 
 def test_recorded_games_under_other_names_give_the_same_audit(foreign: Path) -> None:
-    recipes = ["--recipe", "grpo", "--recipe", "hgpo"]
-    assert show_json("audit", foreign, *list_columns(), *recipes) == show_json("audit", EXAMPLE, *recipes)
+    methods = ["--method", "grpo", "--method", "hgpo"]
+    assert show_json("audit", foreign, *list_columns(), *methods) == show_json("audit", EXAMPLE, *methods)
 
 
 def test_the_same_columns_are_checked_and_explained(foreign: Path) -> None:
     assert count_faults(foreign, *list_columns()) == count_faults(EXAMPLE)
     first = next(iter(RolloutsFile.open(EXAMPLE).rows()))
-    step = ["--task", first["task"], "--attempt", first["attempt"], "--step", first["index"], "--recipe", "grpo"]
+    step = ["--task", first["task"], "--rollout", first["rollout"], "--step", first["step"], "--method", "grpo"]
     assert show_json("explain", foreign, *list_columns(), *step) == show_json("explain", EXAMPLE, *step)
 
 
@@ -70,7 +70,7 @@ def test_a_published_set_is_grouped_by_a_column_of_its_own() -> None:
     """MATH-500 with its subjects for tasks and its levels for rewards: real rows, counted a second time by hand."""
     if not (file := SETS / "math500.jsonl").is_file():
         pytest.skip(f"no {file}")
-    census = show_json("audit", file, "--map", "task=subject,reward=level,attempt=unique_id", "--recipe", "grpo")[
+    census = show_json("audit", file, "--map", "task=subject,reward=level,rollout=unique_id", "--method", "grpo")[
         "census"
     ]
     levels = defaultdict(list)
@@ -78,7 +78,7 @@ def test_a_published_set_is_grouped_by_a_column_of_its_own() -> None:
         row = json.loads(line)
         levels[row["subject"]].append(row["level"])
     counts = [level for group in levels.values() for level in group]
-    assert (census["tasks"], census["attempts"], census["steps"]) == (len(levels), len(counts), len(counts))
+    assert (census["tasks"], census["rollouts"], census["steps"]) == (len(levels), len(counts), len(counts))
     assert census["mean_return"] == pytest.approx(sum(counts) / len(counts))
 
 
@@ -109,24 +109,24 @@ def write_updates(path: Path, answers: list[tuple[str, int, float]]) -> list[str
 
 def test_tasks_of_one_update_are_compared_each_by_itself(tmp_path: Path) -> None:
     alike = [(task, 12, reward) for task, reward in [("apples", 1.0), ("pears", 0.0)] for _ in range(2)]
-    census = show_json("audit", *write_updates(tmp_path / "a.jsonl", alike), "--recipe", "grpo")["census"]
+    census = show_json("audit", *write_updates(tmp_path / "a.jsonl", alike), "--method", "grpo")["census"]
     assert (census["tasks"], census["equal_tasks"]) == (2, 2)
 
 
 def test_a_step_of_a_divided_task_is_explained_by_the_task_or_by_the_group(tmp_path: Path) -> None:
     answers = [("apples", 12, 1.0), ("pears", 12, 0.0), ("pears", 12, 3.0), ("pears", 13, 0.0)]
-    arguments = [*write_updates(tmp_path / "a.jsonl", answers), "--step", "0", "--recipe", "grpo"]
-    by_task = show_json("explain", *arguments, "--task", "pears", "--attempt", "1")
-    assert by_task == show_json("explain", *arguments, "--task", "pears@12", "--attempt", "1")
+    arguments = [*write_updates(tmp_path / "a.jsonl", answers), "--step", "0", "--method", "grpo"]
+    by_task = show_json("explain", *arguments, "--task", "pears", "--rollout", "1")
+    assert by_task == show_json("explain", *arguments, "--task", "pears@12", "--rollout", "1")
     assert [(member["task"], member["value"]) for member in by_task["members"]] == [
         ("pears@12", 0.0),
         ("pears@12", 3.0),
     ]
-    assert by_task == show_json("explain", *arguments, "--task", "pea", "--attempt", "1")
-    assert by_task == show_json("explain", *arguments, "--task", "p@12", "--attempt", "1")
+    assert by_task == show_json("explain", *arguments, "--task", "pea", "--rollout", "1")
+    assert by_task == show_json("explain", *arguments, "--task", "p@12", "--rollout", "1")
     for task in ("pears", "p"):
         with pytest.raises(RecordError) as caught:
-            show_json("explain", *arguments, "--task", task, "--attempt", "0")
+            show_json("explain", *arguments, "--task", task, "--rollout", "0")
         assert str(caught.value) == (
             f"rollout '0' exists in 2 tasks; {task!r} matches all: give more of the id, one of: pears@12, pears@13"
         )
@@ -134,12 +134,12 @@ def test_a_step_of_a_divided_task_is_explained_by_the_task_or_by_the_group(tmp_p
 
 def test_a_group_that_goes_by_the_id_comes_before_the_task(tmp_path: Path) -> None:
     rows = [
-        {"task": task, "group": group, "attempt": attempt, "index": 0, "reward": attempt}
+        {"task": task, "group": group, "rollout": rollout, "step": 0, "reward": rollout}
         for task, group in ("ab", "ba")
-        for attempt in range(2)
+        for rollout in range(2)
     ]
     write_rollouts(tmp_path / "a.jsonl", rows)
     for group in "ab":
-        step = ["--task", group, "--attempt", "0", "--step", "0", "--recipe", "grpo"]
+        step = ["--task", group, "--rollout", "0", "--step", "0", "--method", "grpo"]
         explained = show_json("explain", tmp_path / "a.jsonl", *step)
         assert [member["task"] for member in explained["members"]] == [group, group]

@@ -13,8 +13,8 @@ import pytest
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import HEADER, ROWS, write
 
-RECIPES = "Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; `groupwise recipes` lists them)"
-KEYS = "Valid: reward, accepted, accuracy, action, attempt, ... (31 in all)"
+METHODS = "Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; `groupwise methods` lists them)"
+KEYS = "Valid: reward, accepted, accuracy, action, rollout, ... (31 in all)"
 OPTIONS = "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (9 in all)"
 
 
@@ -45,7 +45,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
     (
         "a missing column",
         rows(*change_row(2, reward=None)),
-        "rollouts.jsonl, line 4: no key 'reward'; every row needs task, attempt, index and reward",
+        "rollouts.jsonl, line 4: no key 'reward'; every row needs task, rollout, index and reward",
     ),
     (
         "ragged columns",
@@ -56,7 +56,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
         "a NaN reward",
         rows(*change_row(1, reward=float("nan"))),
         "rollouts.jsonl, line 3: key 'reward' is NaN; it takes a finite number "
-        "(a missing score is not a zero: score the attempt or leave it out)",
+        "(a missing score is not a zero: score the rollout or leave it out)",
     ),
     (
         "a reward beyond any reward",
@@ -72,7 +72,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
     (
         "two rows with one identity",
         rows(*ROWS, ROWS[1]),
-        "rollouts.jsonl: lines 3 and 8 have one identity (task 't', attempt 'a', index 1); drop the copy, "
+        "rollouts.jsonl: lines 3 and 8 have one identity (task 't', rollout 'a', index 1); drop the copy, "
         "or number the parts of a step with `segment`",
     ),
     (
@@ -124,7 +124,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
 ]
 
 
-@pytest.mark.parametrize("command", [("audit",), ("explain", "--attempt", "a", "--task", "t", "--step", "0")])
+@pytest.mark.parametrize("command", [("audit",), ("explain", "--rollout", "a", "--task", "t", "--step", "0")])
 @pytest.mark.parametrize(("what", "make", "message"), BAD_FILES, ids=[what for what, _, _ in BAD_FILES])
 def test_a_bad_file_gives_one_line_and_status_2_and_writes_nothing(
     what: str,
@@ -144,29 +144,29 @@ def test_a_bad_file_gives_one_line_and_status_2_and_writes_nothing(
 
 
 BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
-    (("audit", "FILE", "--recipe", "hgop"), f"there is no recipe 'hgop'; did you mean 'hgpo'? {RECIPES}"),
+    (("audit", "FILE", "--method", "hgop"), f"there is no method 'hgop'; did you mean 'hgpo'? {METHODS}"),
     (
-        ("explain", "FILE", "--attempt", "c", "--step", "0", "--recipe", "zzz"),
-        "there is no recipe 'zzz'; Valid: a_grae, "
-        "after_concise_r, after_dsdr, after_etr, after_polychromic, ... (62 in all; `groupwise recipes` lists them)",
+        ("explain", "FILE", "--rollout", "c", "--step", "0", "--method", "zzz"),
+        "there is no method 'zzz'; Valid: a_grae, "
+        "after_concise_r, after_dsdr, after_etr, after_polychromic, ... (62 in all; `groupwise methods` lists them)",
     ),
-    (("recipes", "--show", "hgop"), f"there is no recipe 'hgop'; did you mean 'hgpo'? {RECIPES}"),
+    (("methods", "--show", "hgop"), f"there is no method 'hgop'; did you mean 'hgpo'? {METHODS}"),
     (
-        ("audit", "FILE", "--recipe", "hgpo:dpth=1"),
+        ("audit", "FILE", "--method", "hgpo:dpth=1"),
         f"hgpo: unknown option 'dpth'; did you mean 'depth'? {OPTIONS}",
     ),
-    (("audit", "FILE", "--recipe", "hgpo:depth"), "hgpo: option 'depth' has no value; write depth=VALUE"),
+    (("audit", "FILE", "--method", "hgpo:depth"), "hgpo: option 'depth' has no value; write depth=VALUE"),
     (
-        ("audit", "FILE", "--recipe", "hgpo:depth=-1"),
+        ("audit", "FILE", "--method", "hgpo:depth=-1"),
         "hgpo: depth: input should be greater than or equal to 0, found -1",
     ),
     (
-        ("audit", "FILE", "--recipe", "hgpo:scale=max"),
+        ("audit", "FILE", "--method", "hgpo:scale=max"),
         "hgpo: scale: input should be 'std' or 'none', found 'max'",
     ),
     (
-        ("audit", "FILE", "--recipe", "none.toml"),
-        "none.toml: there is no such file; give a recipe's name or a TOML file",
+        ("audit", "FILE", "--method", "none.toml"),
+        "none.toml: there is no such file; give a method's name or a TOML file",
     ),
     (("audit", "none.jsonl"), "none.jsonl: there is no such file; check the path"),
     (("audit", "."), ".: this is a folder; give one rollouts file, or the folder of a run"),
@@ -175,27 +175,27 @@ BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
         ("audit", "FILE", "--format", "veriffiers"),
         "unknown rollouts format 'veriffiers'; did you mean 'verifiers'? Valid: auto, groupwise, verifiers, verl_agent",
     ),
-    (("audit", "FILE", "--recipe", "hgpo:gamma=2"), "hgpo: gamma: input should be less than or equal to 1, found 2"),
+    (("audit", "FILE", "--method", "hgpo:gamma=2"), "hgpo: gamma: input should be less than or equal to 1, found 2"),
     (
-        ("audit", "FILE", "--recipe", "hgpo:alpha=1000"),
+        ("audit", "FILE", "--method", "hgpo:alpha=1000"),
         "hgpo: alpha: input should be less than or equal to 64, found 1000",
     ),
-    (("audit", "FILE", "--recipe", "ngrpo:best=inf"), "ngrpo: best: input should be a finite number, found inf"),
+    (("audit", "FILE", "--method", "ngrpo:best=inf"), "ngrpo: best: input should be a finite number, found inf"),
     (
-        ("explain", "FILE", "--attempt", "c", "--step", "0", "--task", "uu"),
+        ("explain", "FILE", "--rollout", "c", "--step", "0", "--task", "uu"),
         "there is no task 'uu'; did you mean 'u'? Valid: t, u",
     ),
     (
-        ("explain", "FILE", "--attempt", "c", "--step", "3"),
+        ("explain", "FILE", "--rollout", "c", "--step", "3"),
         "task 'u', rollout 'c' has no step 3; its steps are 0 to 0",
     ),
-    (("explain", "FILE", "--attempt", "zz", "--step", "0"), "there is no rollout 'zz'; Valid: a, b, c"),
+    (("explain", "FILE", "--rollout", "zz", "--step", "0"), "there is no rollout 'zz'; Valid: a, b, c"),
     (
-        ("explain", "FILE", "--attempt", "zz", "--step", "0", "--task", "t"),
+        ("explain", "FILE", "--rollout", "zz", "--step", "0", "--task", "t"),
         "there is no rollout 'zz' at task 't'; Valid: a, b",
     ),
     (
-        ("explain", "FILE", "--attempt", "a", "--step", "0"),
+        ("explain", "FILE", "--rollout", "a", "--step", "0"),
         "rollout 'a' exists in 2 tasks; add --task, one of: t, u",
     ),
 ]
@@ -212,7 +212,7 @@ def test_a_bad_option_gives_one_line_and_status_2_and_writes_nothing(
 
 
 def test_brackets_in_a_message_are_printed_as_they_are(groupwise: Run, rollouts: str) -> None:
-    ran = groupwise("explain", rollouts, "--attempt", "[red]x[/]", "--step", "0")
+    ran = groupwise("explain", rollouts, "--rollout", "[red]x[/]", "--step", "0")
     assert ran.err == "error: there is no rollout '[red]x[/]'; Valid: a, b, c\n"
 
 
@@ -224,8 +224,8 @@ def test_a_long_message_stays_on_one_line(groupwise: Run, tmp_path: Path) -> Non
 
 
 def test_a_wrong_run_file_names_the_file_and_the_key(groupwise: Run, rollouts: str, tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text('[algorithm]\nrecipe = "hgpo"\ndpth = 2\n')
-    ran = groupwise("audit", rollouts, "--recipe", "run.toml")
+    (tmp_path / "run.toml").write_text('[algorithm]\nmethod = "hgpo"\ndpth = 2\n')
+    ran = groupwise("audit", rollouts, "--method", "run.toml")
     assert ran.err == f"error: run.toml: hgpo: unknown option 'dpth'; did you mean 'depth'? {OPTIONS}\n"
     assert ran.status == 2
 

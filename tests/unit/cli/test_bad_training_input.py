@@ -177,7 +177,7 @@ NO_SETTINGS = "empty/config.toml: there is no such file; give a run file (TOML) 
         ),
         (("preview", "empty"), NO_SETTINGS),
         (("sweep", "empty"), NO_SETTINGS),
-        (("panel", "empty"), NO_SETTINGS),
+        (("task_set", "empty"), NO_SETTINGS),
     ],
 )
 def test_a_folder_that_is_no_run(arguments: tuple[str, ...], said: str, groupwise: Run, tmp_path: Path) -> None:
@@ -198,16 +198,16 @@ def test_mixed_environments_whose_action_rules_differ(groupwise: Run, tmp_path: 
     before, _, after = SMALL.partition("[env]")
     mixed = before + MIXED + "\n[model]" + after.partition("[model]")[2]
     (tmp_path / "run.toml").write_text(mixed, encoding="utf-8")
-    choosing = ("--set", "rollout.action_rule=choice", "--set", 'rollout.template.show_admissible="numbered"')
+    choosing = ("--set", "rollout.action_parser=choice", "--set", 'rollout.template.show_admissible="numbered"')
     assert refuse(groupwise, "train", "run.toml", *choosing) == (
-        "env: rollout.action_rule 'choice' fits home, which lists its possible actions, but not sums, whose actions "
-        "are free text; mix environments that fit one action parser, or set rollout.action_rule to "
+        "env: rollout.action_parser 'choice' fits home, which lists its possible actions, but not sums, whose actions "
+        "are free text; mix environments that fit one action parser, or set rollout.action_parser to "
         '"whole_response" or "tagged"'
     )
-    own_rule = mixed.replace('{ kind = "countdown" }', '{ kind = "countdown" }, action_rule = "tagged"')
+    own_rule = mixed.replace('{ kind = "countdown" }', '{ kind = "countdown" }, action_parser = "tagged"')
     (tmp_path / "own.toml").write_text(own_rule, encoding="utf-8")
     assert refuse(groupwise, "train", "own.toml") == (
-        "own.toml: RunConfig: env: Mixture: members.1: MixtureMember: action_rule: a run has one action parser; "
-        "set rollout.action_rule for all environments of the mixture"
+        "own.toml: RunConfig: env: Mixture: members.1: MixtureMember: action_parser: a run has one action parser; "
+        "set rollout.action_parser for all environments of the mixture"
     )
     check_nothing_begun(tmp_path)

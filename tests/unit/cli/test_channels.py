@@ -15,7 +15,7 @@ from tests.unit.report.run_folders import write_run
 TEMPO = Relative(by=ByTask(), of=StepRewardSignal(), scale=NoScale(), average="step")
 METHOD = """
 [algorithm]
-recipe = "dr_grpo"
+method = "dr_grpo"
 
 [algorithm.channels.tempo]
 kind = "relative"
@@ -24,11 +24,11 @@ of = "step_reward"
 scale = "no_scale"
 average = "step"
 """
-AT_TASK_T = ("--task", "t", "--attempt", "a", "--step", "1", "--recipe", "method.toml")
+AT_TASK_T = ("--task", "t", "--rollout", "a", "--step", "1", "--method", "method.toml")
 
 
 def test_explain_shows_each_channel_and_derives_it_again(groupwise: Run, rollouts: str, tmp_path: Path) -> None:
-    """Task t: rewards 0, 1, 0, 0, so that the step of reward 1 lies 0.75 above the mean; its attempt 0.5."""
+    """Task t: rewards 0, 1, 0, 0, so that the step of reward 1 lies 0.75 above the mean; its rollout 0.5."""
     (tmp_path / "method.toml").write_text(METHOD, encoding="utf-8")
     text = groupwise("explain", rollouts, *AT_TASK_T).out
     before, _, channel = text.partition("channel tempo: credit +0.750000000")
@@ -49,12 +49,12 @@ def test_explain_json_holds_the_channels_by_name(groupwise: Run, rollouts: str, 
 def test_why_explains_the_channels_of_a_run(groupwise: Run, tmp_path: Path) -> None:
     made = methods.dr_grpo()
     algorithm = Algorithm(advantage=made.advantage, loss=made.loss, channels={"tempo": TEMPO})
-    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=4, algorithm=algorithm)
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, rollouts=4, algorithm=algorithm)
     with RunFolder(folder) as run:
         (group,) = read_groups(run, 1)
-    rewards = [[step.reward for step in attempt.steps] for attempt in group.attempts]
+    rewards = [[step.reward for step in rollout.steps] for rollout in group.rollouts]
     every = [reward for own in rewards for reward in own]
-    arguments = ("inspect", "run", "--update", "1", "--task", group.task, "--attempt", "1", "--why", "0")
+    arguments = ("inspect", "run", "--update", "1", "--task", group.task, "--rollout", "1", "--why", "0")
     data = json.loads(groupwise(*arguments, "--json").out)
     expected = rewards[1][0] - sum(every) / len(every)
     assert abs(data["channels"]["tempo"]["value"] - expected) < 1e-9

@@ -17,7 +17,7 @@ from groupwise.engines.conformance import RULES
 
 RUN = """
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 
 [env]
 kind = "identity"

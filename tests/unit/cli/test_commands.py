@@ -34,12 +34,12 @@ def words(text: str) -> str:
 
 
 def test_every_command_that_sets_unsets_too() -> None:
-    """`panel`, `check env` and `check part` take fields of a part, not of a file."""
+    """`task_set`, `check env` and `check part` take fields of a part, not of a file."""
     root = typer.main.get_command(app)
     commands = list_commands(root, "groupwise")
     setting = {name for name, options in commands.items() if "--set" in options}
     assert setting == {name for name, options in commands.items() if "--unset" in options} | {
-        "groupwise panel",
+        "groupwise tasks",
         "groupwise check env",
         "groupwise check part",
     }
@@ -55,11 +55,11 @@ def list_commands(command: Any, name: str) -> dict[str, list[str]]:
     return {name: [option for parameter in command.params for option in parameter.opts]}
 
 
-# recipes
+# methods
 
 
-def test_recipes_lists_every_recipe_with_its_sentence_and_citation() -> None:
-    listed = words(invoke("recipes").stdout)
+def test_methods_lists_every_method_with_its_sentence_and_citation() -> None:
+    listed = words(invoke("methods").stdout)
     for name in methods.names():
         summary = methods.summary(name)
         assert name in listed
@@ -68,8 +68,8 @@ def test_recipes_lists_every_recipe_with_its_sentence_and_citation() -> None:
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_recipes_show_prints_the_docstring_the_options_and_the_parts(name: str) -> None:
-    shown = words(invoke("recipes", "--show", name).stdout)
+def test_methods_show_prints_the_docstring_the_options_and_the_parts(name: str) -> None:
+    shown = words(invoke("methods", "--show", name).stdout)
     assert words(methods.summary(name).text) in shown
     for option, default in methods.summary(name).options.items():
         assert f"{option}={default!r}" in shown
@@ -77,8 +77,8 @@ def test_recipes_show_prints_the_docstring_the_options_and_the_parts(name: str) 
     assert f"advantage: {methods.build(name).config()['advantage']['kind']}" in shown
 
 
-def test_recipes_show_names_every_part_down_to_its_numbers() -> None:
-    shown = invoke("recipes", "--show", "grpo").stdout
+def test_methods_show_names_every_part_down_to_its_numbers() -> None:
+    shown = invoke("methods", "--show", "grpo").stdout
     tree = shown.partition("parts (as a run file names them)\n")[2]
     assert tree.splitlines()[:12] == [
         "├── advantage: relative",
@@ -89,15 +89,15 @@ def test_recipes_show_names_every_part_down_to_its_numbers() -> None:
         "│   │   ├── ddof = 1",
         "│   │   ├── eps = 1e-06",
         "│   │   └── factor = 1.0",
-        "│   ├── average = 'attempt'",
+        "│   ├── average = 'rollout'",
         "│   ├── alone = 'zero'",
         "│   ├── virtual = []",
         "│   └── virtual_is_company = True",
     ]
 
 
-def test_recipes_show_numbers_the_terms_of_a_sum() -> None:
-    shown = invoke("recipes", "--show", "gigpo").stdout
+def test_methods_show_numbers_the_terms_of_a_sum() -> None:
+    shown = invoke("methods", "--show", "gigpo").stdout
     assert "terms[0]" in shown
     assert "terms[1]" in shown
     assert "weight = 1.0" in shown
@@ -116,13 +116,13 @@ def small(tmp_path: Path) -> Path:
     return write(tmp_path / "rollouts.jsonl", ROWS)
 
 
-def test_audit_json_holds_the_census_levels_recipes_and_findings(small: Path) -> None:
-    audit = audit_json(small, "--recipe", "dr_grpo", "--recipe", "rloo", "--depth", "1", "--gamma", "1")
+def test_audit_json_holds_the_census_levels_methods_and_findings(small: Path) -> None:
+    audit = audit_json(small, "--method", "dr_grpo", "--method", "rloo", "--depth", "1", "--gamma", "1")
     assert audit["census"] == {
         "tasks": 2,
-        "attempts": 4,
+        "rollouts": 4,
         "steps": 6,
-        "attempts_per_task": {"2": 2},
+        "rollouts_per_task": {"2": 2},
         "mean_return": 1.25,
         "lone_tasks": 0,
         "equal_tasks": 0,
@@ -133,41 +133,41 @@ def test_audit_json_holds_the_census_levels_recipes_and_findings(small: Path) ->
     }
     assert [level["depth"] for level in audit["levels"]] == [0, 1]
     assert [level["compared_steps"] for level in audit["levels"]] == [6, 2]
-    assert [column["name"] for column in audit["recipes"]] == ["dr_grpo", "rloo"]
+    assert [column["name"] for column in audit["methods"]] == ["dr_grpo", "rloo"]
     # Returns 1, 0 and 0, 4: credit a half and two; leave-one-out doubles both.
-    assert [column["largest"] for column in audit["recipes"]] == [2.0, 4.0]
-    assert audit["recipes"][0]["flips"] == {"rloo": 0}
+    assert [column["largest"] for column in audit["methods"]] == [2.0, 4.0]
+    assert audit["methods"][0]["flips"] == {"rloo": 0}
     assert [mover["action"] for mover in audit["gains"]] == ["go", "go", "take"]
-    assert [mover["attempt"] for mover in audit["losses"]] == ["a", "b", "b"]
+    assert [mover["rollout"] for mover in audit["losses"]] == ["a", "b", "b"]
     assert audit["findings"][-1] == "From dr_grpo to rloo, 0.0 % of the nonzero advantages change sign."
 
 
-def test_audit_compares_three_recipes_and_four_depths_by_default(small: Path) -> None:
+def test_audit_compares_three_methods_and_four_depths_by_default(small: Path) -> None:
     audit = audit_json(small)
-    assert [column["name"] for column in audit["recipes"]] == ["grpo", "gigpo", "hgpo"]
+    assert [column["name"] for column in audit["methods"]] == ["grpo", "gigpo", "hgpo"]
     assert [level["depth"] for level in audit["levels"]] == [0, 1, 2, 3, 4]
 
 
-def test_audit_of_a_run_has_the_runs_own_recipe_too(tmp_path: Path) -> None:
+def test_audit_of_a_run_has_the_runs_own_method_too(tmp_path: Path) -> None:
     write_run(tmp_path / "run", algorithm=methods.hgpo(refused_penalty=0.1), updates=2)
-    *others, own = audit_json(tmp_path / "run")["recipes"]
+    *others, own = audit_json(tmp_path / "run")["methods"]
     assert [column["name"] for column in (*others, own)] == ["grpo", "gigpo", "hgpo", "this run's own"]
     assert own["mean_size"] != others[-1]["mean_size"]  # the run punished what the environment refused
-    assert [column["name"] for column in audit_json(tmp_path / "run", "--recipe", "rloo")["recipes"]] == ["rloo"]
+    assert [column["name"] for column in audit_json(tmp_path / "run", "--method", "rloo")["methods"]] == ["rloo"]
 
 
 def test_audit_prints_tables_movers_and_findings(small: Path) -> None:
-    text = invoke("audit", str(small), "--recipe", "dr_grpo", "--recipe", "rloo").stdout
+    text = invoke("audit", str(small), "--method", "dr_grpo", "--method", "rloo").stdout
     lines = [words(line) for line in text.splitlines()]
     assert lines[0].startswith("Audit of ")
-    assert "2 tasks, 4 attempts, 6 steps; mean return 1.25; 0 tasks with one attempt, 0 with equal returns; " in text
+    assert "2 tasks, 4 rollouts, 6 steps; mean return 1.25; 0 tasks with one rollout, 0 with equal returns; " in text
     headings = "depth groups mean size compared own only alone too early all equal hide histories baseline moves"
     assert f"{headings} sign flips" in lines
     # Depth 0: the state s of t, m of t, s of u, two steps each.
     assert "0 3 2.0 100.0 % 0.0 % 0.0 % 0.0 % 0.0 %" in lines
     # Depth 1: (s, m) of t, two steps; four are too early.
     assert "1 1 2.0 33.3 % 0.0 % 0.0 % 66.7 % 0.0 % 0.0 % 0 (0.00 sd) 0.0 %" in lines
-    assert "recipe compared only exactly 0 mean |A| max |A| dr_grpo rloo" in lines
+    assert "method compared only exactly 0 mean |A| max |A| dr_grpo rloo" in lines
     # Four steps of a half and two of two: mean 1.
     assert "dr_grpo 100.0 % 0.0 % 0.0 % 1.000 2.000 - 0.0 % / 1.00" in lines
     assert "rloo 100.0 % 0.0 % 0.0 % 2.000 4.000 0.0 % / 1.00 -" in lines
@@ -177,15 +177,15 @@ def test_audit_prints_tables_movers_and_findings(small: Path) -> None:
     assert lines[-1] == "1. From dr_grpo to rloo, 0.0 % of the nonzero advantages change sign."
 
 
-def test_audit_of_one_recipe_has_no_movers(small: Path) -> None:
-    assert "Steps that gain most" not in invoke("audit", str(small), "--recipe", "grpo").stdout
+def test_audit_of_one_method_has_no_movers(small: Path) -> None:
+    assert "Steps that gain most" not in invoke("audit", str(small), "--method", "grpo").stdout
 
 
-def test_audit_takes_recipes_with_options_and_run_files(small: Path, tmp_path: Path) -> None:
+def test_audit_takes_methods_with_options_and_run_files(small: Path, tmp_path: Path) -> None:
     run = tmp_path / "mine.toml"
-    run.write_text('[algorithm]\nrecipe = "hgpo"\ndepth = 0\nscale = "none"\ngamma = 1.0\n')
+    run.write_text('[algorithm]\nmethod = "hgpo"\ndepth = 0\nscale = "none"\ngamma = 1.0\n')
     with_options = "hgpo:depth=0,scale=none,gamma=1.0"
-    columns = audit_json(small, "--recipe", with_options, "--recipe", str(run))["recipes"]
+    columns = audit_json(small, "--method", with_options, "--method", str(run))["methods"]
     assert [column["name"] for column in columns] == [with_options, str(run)]
     # States of t: returns 1, 0 at both: a half. s of u: 0, 4: two.
     assert [column["largest"] for column in columns] == [2.0, 2.0]
@@ -197,7 +197,7 @@ def test_audit_of_the_shipped_example_counts_what_is_in_the_file() -> None:
     census = audit_json(EXAMPLE)["census"]
     assert census["steps"] == len(lines)
     assert census["tasks"] == len({line["task"] for line in lines})
-    assert census["attempts"] == len({(line["task"], line["attempt"]) for line in lines})
+    assert census["rollouts"] == len({(line["task"], line["rollout"]) for line in lines})
     assert census["refused_steps"] == sum(not line.get("accepted", True) for line in lines)
 
 
@@ -207,17 +207,17 @@ def test_audit_of_the_shipped_example_has_something_to_say() -> None:
     assert "with several histories" in words(text)
 
 
-def test_a_batch_wide_recipe_audits_a_file_that_fits_into_memory(small: Path) -> None:
-    assert audit_json(small, "--recipe", "reinforce_pp")["recipes"][0]["compared_steps"] == 6
+def test_a_batch_wide_method_audits_a_file_that_fits_into_memory(small: Path) -> None:
+    assert audit_json(small, "--method", "reinforce_pp")["methods"][0]["compared_steps"] == 6
 
 
 # explain
 
 
 def test_explain_shows_groups_members_and_the_number_derived_again(small: Path) -> None:
-    text = invoke("explain", str(small), "--task", "t", "--attempt", "a", "--step", "1", "--recipe", "dr_grpo").stdout
+    text = invoke("explain", str(small), "--task", "t", "--rollout", "a", "--step", "1", "--method", "dr_grpo").stdout
     assert text.splitlines() == [
-        "task 't', attempt 'a', index 1 under dr_grpo",
+        "task 't', rollout 'a', index 1 under dr_grpo",
         "state  m",
         "action take",
         "EpisodeReturn compared ByTask, Mean / NoScale: (1 - 0.5) / 1 = 0.5",
@@ -228,15 +228,15 @@ def test_explain_shows_groups_members_and_the_number_derived_again(small: Path) 
     ]
 
 
-def test_explain_needs_no_task_where_the_attempt_is_unique(small: Path) -> None:
-    text = invoke("explain", str(small), "--attempt", "c", "--step", "0", "--recipe", "rloo").stdout
-    assert text.splitlines()[0] == "task 'u', attempt 'c', index 0 under rloo"
+def test_explain_needs_no_task_where_the_rollout_is_unique(small: Path) -> None:
+    text = invoke("explain", str(small), "--rollout", "c", "--step", "0", "--method", "rloo").stdout
+    assert text.splitlines()[0] == "task 'u', rollout 'c', index 0 under rloo"
     assert "credit +4.000000000" in text
 
 
 def test_explain_is_about_hgpo_by_default_and_shows_its_weights(small: Path) -> None:
-    text = invoke("explain", str(small), "--task", "t", "--attempt", "a", "--step", "1").stdout
-    assert text.splitlines()[0] == "task 't', attempt 'a', index 1 under hgpo"
+    text = invoke("explain", str(small), "--task", "t", "--rollout", "a", "--step", "1").stdout
+    assert text.splitlines()[0] == "task 't', rollout 'a', index 1 under hgpo"
     # Levels 0 and 1 compare with weights 1 and 2 of 3; nobody has two steps of history.
     assert "weight 0.3333 x Penalised" in text
     assert "weight 0.6667 x Penalised" in text
@@ -244,14 +244,14 @@ def test_explain_is_about_hgpo_by_default_and_shows_its_weights(small: Path) -> 
 
 
 def test_explain_json_holds_every_number(small: Path) -> None:
-    arguments = ("--task", "t", "--attempt", "b", "--step", "0", "--recipe", "dr_grpo", "--json")
+    arguments = ("--task", "t", "--rollout", "b", "--step", "0", "--method", "dr_grpo", "--json")
     data = json.loads(invoke("explain", str(small), *arguments).stdout)
     assert data["value"] == data["by_hand"] == -0.5
     assert data["largest_gap"] == 0
     assert data["compared"] is True
     [[weight, signal]] = data["inner"]
     assert (weight, signal["what"], signal["value"], signal["by_hand"]) == (1, "EpisodeReturn", 0, 0)
-    assert [(member["attempt"], member["index"], member["num_steps"]) for member in data["members"]] == [
+    assert [(member["rollout"], member["step"], member["num_steps"]) for member in data["members"]] == [
         ("a", None, 2),
         ("b", None, 2),
     ]
@@ -264,10 +264,10 @@ def test_explain_leaves_out_of_whitening_what_the_filters_drop(tmp_path: Path) -
     answers = [(1.0, 1, False), (1.0, 1, False), (0.0, 1, False), (0.0, 100, True)]
     rows = [row("t", str(i), 0, "s", reward, tokens=n, cut=cut) for i, (reward, n, cut) in enumerate(answers)]
     config = tmp_path / "masked.toml"
-    config.write_text('[algorithm]\nrecipe = "reinforce_pp"\nfilters = ["overlong_mask"]\n', encoding="utf-8")
+    config.write_text('[algorithm]\nmethod = "reinforce_pp"\nfilters = ["overlong_mask"]\n', encoding="utf-8")
     file = write(tmp_path / "answers.jsonl", rows)
     data = json.loads(
-        invoke("explain", str(file), "--attempt", "0", "--step", "0", "--recipe", str(config), "--json").stdout
+        invoke("explain", str(file), "--rollout", "0", "--step", "0", "--method", str(config), "--json").stdout
     )
     assert data["value"] == pytest.approx(0.57735, abs=1e-4)
     assert data["largest_gap"] <= 1e-12
@@ -285,7 +285,7 @@ def write_two_rollouts(folder: Path) -> Path:
 
 
 def test_explain_says_when_a_group_holds_only_steps_of_the_same_rollout(tmp_path: Path) -> None:
-    path, at_step = write_two_rollouts(tmp_path), ("--task", "t", "--attempt", "0", "--recipe", "hgpo", "--step")
+    path, at_step = write_two_rollouts(tmp_path), ("--task", "t", "--rollout", "0", "--method", "hgpo", "--step")
     lines = words(invoke("explain", str(path), *at_step, "1").stdout)
     assert "no other rollout is in this group: it holds only steps of this rollout" in lines
     assert "it is compared only with steps of its own rollout: no other rollout is in its groups" in lines
@@ -296,10 +296,10 @@ def test_explain_says_when_a_group_holds_only_steps_of_the_same_rollout(tmp_path
 
 def test_audit_shows_the_fraction_of_steps_that_are_compared_within_their_own_rollout(tmp_path: Path) -> None:
     """Four of six steps are compared, two of them with each other alone."""
-    path, methods = write_two_rollouts(tmp_path), ("--recipe", "hgpo", "--recipe", "hgpo:peers=other_rollouts")
+    path, methods = write_two_rollouts(tmp_path), ("--method", "hgpo", "--method", "hgpo:peers=other_rollouts")
     data = audit_json(path, *methods, "--depth", "1")
     assert [(level["compared_steps"], level["own_rollout_steps"]) for level in data["levels"]] == [(4, 2), (0, 0)]
-    assert [(line["compared_steps"], line["own_rollout_steps"]) for line in data["recipes"]] == [(4, 2), (2, 0)]
+    assert [(line["compared_steps"], line["own_rollout_steps"]) for line in data["methods"]] == [(4, 2), (2, 0)]
     lines = words(invoke("audit", str(path), *methods, "--depth", "1").stdout)
     assert "0 2 2.0 66.7 % 50.0 % 33.3 %" in lines
     assert "hgpo 66.7 % 50.0 % 0.0 %" in lines
@@ -310,16 +310,16 @@ def test_audit_shows_the_fraction_of_steps_that_are_compared_within_their_own_ro
 
 def test_explain_shows_twelve_members_and_counts_the_rest(tmp_path: Path) -> None:
     path = write(tmp_path / "many.jsonl", [row("t", f"a{i:02d}", 0, "s", float(i)) for i in range(15)])
-    text = invoke("explain", str(path), "--attempt", "a00", "--step", "0", "--recipe", "grpo").stdout
+    text = invoke("explain", str(path), "--rollout", "a00", "--step", "0", "--method", "grpo").stdout
     assert text.count("rollout a") == 12
     assert "… and 3 more members" in text
 
 
 def test_explain_agrees_on_the_first_step_of_the_shipped_example() -> None:
     first = json.loads(EXAMPLE.read_text(encoding="utf-8").splitlines()[1])
-    arguments = ("--task", str(first["task"]), "--attempt", str(first["attempt"]), "--step", str(first["index"]))
+    arguments = ("--task", str(first["task"]), "--rollout", str(first["rollout"]), "--step", str(first["step"]))
     for name in ("grpo", "gigpo", "hgpo", "salt"):
-        text = invoke("explain", str(EXAMPLE), *arguments, "--recipe", name).stdout
+        text = invoke("explain", str(EXAMPLE), *arguments, "--method", name).stdout
         assert "it agrees" in words(text)
 
 
@@ -339,15 +339,15 @@ def test_check_fails_a_file_with_a_duplicated_row_with_status_1(groupwise: Run, 
     assert (ran.status, ran.err) == (1, "")
     assert (
         " error    duplicated-row: 1. A copied row counts twice in every statistic. Drop it, or number the parts of a "
-        "step with `segment`.\n          line 3, 8: group 't', attempt 'a', index 1 twice\n"
+        "step with `segment`.\n          line 3, 8: group 't', rollout 'a', index 1 twice\n"
     ) in ran.out
 
 
-def test_check_warns_of_a_lone_attempt_with_status_0(groupwise: Run, tmp_path: Path) -> None:
+def test_check_warns_of_a_lone_rollout_with_status_0(groupwise: Run, tmp_path: Path) -> None:
     write(tmp_path / "lone.jsonl", ROWS[:2])
     ran = groupwise("check", "rollouts", "lone.jsonl")
     assert ran.status == 0
-    assert " warning  lone-attempt: 1." in ran.out
+    assert " warning  lone-rollout: 1." in ran.out
 
 
 def test_check_json_tells_every_check(groupwise: Run, tmp_path: Path) -> None:
@@ -359,9 +359,9 @@ def test_check_json_tells_every_check(groupwise: Run, tmp_path: Path) -> None:
     assert data["faults"]["duplicated-row"]["count"] == 1
     assert data["faults"]["duplicated-row"]["severity"] == "error"
     assert data["faults"]["duplicated-row"]["examples"] == [
-        {"kind": "duplicated-row", "lines": [3, 8], "found": "group 't', attempt 'a', index 1 twice"}
+        {"kind": "duplicated-row", "lines": [3, 8], "found": "group 't', rollout 'a', index 1 twice"}
     ]
-    assert data["faults"]["lone-attempt"]["count"] == 0
+    assert data["faults"]["lone-rollout"]["count"] == 0
 
 
 def test_the_shipped_example_breaks_no_credit() -> None:
@@ -379,7 +379,7 @@ def test_the_shipped_example_breaks_no_credit() -> None:
         ('hgpo:scale="none",episode=true', "hgpo", {"scale": "none", "episode": True}),
     ],
 )
-def test_a_recipe_is_named_with_its_options(text: str, name: str, options: dict[str, Any]) -> None:
+def test_a_method_is_named_with_its_options(text: str, name: str, options: dict[str, Any]) -> None:
     assert build_algorithm(text) == methods.build(name, **options)
 
 
@@ -393,4 +393,4 @@ def test_shares_and_short_texts() -> None:
 def test_help_lists_the_commands(groupwise: Run) -> None:
     ran = groupwise("--help")
     assert ran.status == 0
-    assert all(command in ran.out for command in ("recipes", "audit", "explain", "check"))
+    assert all(command in ran.out for command in ("methods", "audit", "explain", "check"))

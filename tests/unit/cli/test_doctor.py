@@ -1,4 +1,4 @@
-"""`groupwise doctor`: facts, a self-test, and what to mend."""
+"""`groupwise doctor`: info, a self-test, and what to mend."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_learner_that_learns_nothing_is_broken(groupwise: Run, monkeypatch: py
 def test_a_run_file_is_decoded_and_sized(groupwise: Run, tmp_path: Path) -> None:
     out = groupwise("doctor", small(tmp_path)).out
     assert about(out, "small.toml") == ["ok small.toml: 2 updates of 8 rollouts"]
-    assert about(out, "tokens") == ["ok tokens: at most 64 sampled tokens per update"]  # 8 attempts, 8 steps, 1 token
+    assert about(out, "tokens") == ["ok tokens: at most 64 sampled tokens per update"]  # 8 rollouts, 8 steps, 1 token
     assert about(out, "memory of the run")[0].startswith("ok memory of the run: about ")
     assert about(out, "checkpoints")[0].startswith("ok checkpoints: 3 of ")
 
@@ -147,12 +147,12 @@ def test_a_run_file_is_decoded_and_sized(groupwise: Run, tmp_path: Path) -> None
 def test_a_wrong_run_file_is_broken_and_a_run_too_large_is_warned_of(
     groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "wrong.toml").write_text('[algorithm]\nrecipe = "hgop"\n')
+    (tmp_path / "wrong.toml").write_text('[algorithm]\nmethod = "hgop"\n')
     ran = groupwise("doctor", "wrong.toml")
     assert ran.status == 1
-    assert "there is no recipe 'hgop'; did you mean 'hgpo'?" in ran.out
+    assert "there is no method 'hgop'; did you mean 'hgpo'?" in ran.out
     parts = estimate_sizes(load_run(tmp_path / small(tmp_path))).memory.parts
-    kept = sum(parts[name] for name in ("weights", "gradients", "optimiser", "engine"))
+    kept = sum(parts[name] for name in ("weights", "gradients", "optimizer", "engine"))
     monkeypatch.setattr(machine, "read_free_memory", lambda: kept)
     ran = groupwise("doctor", "small.toml")
     assert ran.status == 0
@@ -206,9 +206,9 @@ def test_sizes_are_those_of_the_model(tmp_path: Path) -> None:
     sizes = estimate_sizes(config)
     model, tokenizer = config.model.open(words=config.env.vocabulary(), seed=0)
     weights = sum(value.numel() for value in model.parameters())
-    assert (sizes.attempts, sizes.tokens, sizes.parameters, sizes.trained) == (8, 64, weights, weights)
+    assert (sizes.rollouts, sizes.tokens, sizes.parameters, sizes.trained) == (8, 64, weights, weights)
     assert sizes.checkpoint == weights * 4 * 3
-    fixed = ("weights", "gradients", "optimiser", "engine")
+    fixed = ("weights", "gradients", "optimizer", "engine")
     assert sum(sizes.memory.parts[part] for part in fixed) == weights * 4 * 5
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
@@ -223,7 +223,7 @@ def test_the_memory_of_a_run_is_told_part_by_part(groupwise: Run, tmp_path: Path
     out = groupwise("doctor", small(tmp_path)).out.splitlines()
     begin = next(number for number, line in enumerate(out) if "memory of the run" in line)
     table = {line[10:26].strip(): line[26:].split() for line in out[begin + 1 : begin + 11]}
-    assert {"weights", "gradients", "optimiser", "activations", "keys and values", "rollouts", "learning"} <= {*table}
+    assert {"weights", "gradients", "optimizer", "activations", "keys and values", "rollouts", "learning"} <= {*table}
     assert table["activations"][2:] == ["learning", "training.learner:", "token_budget,", "checkpoint_layers"]
     assert table["engine"][2:] == ["always", "engine.precision"]
 
@@ -242,7 +242,7 @@ def test_gradients_that_cannot_be_applied_as_they_come_are_warned_of(groupwise: 
     assert " gradients: " not in groupwise("doctor", "small.toml").out
 
 
-def test_the_machines_own_facts_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machines_own_info_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert machine.count_usable_cores() >= 1
     assert machine.read_load() >= 0

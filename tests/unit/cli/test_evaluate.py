@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.envs import Identity, panel_hash
+from groupwise.envs import Identity, task_set_hash
 from groupwise.store.journal import Journal
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.run_files import small
@@ -24,14 +24,14 @@ def run(groupwise: Run, tmp_path: Path) -> Path:
 
 def rows(run: Path) -> set[tuple[int, str, int, int]]:
     with Journal(run / "journal.sqlite") as journal:
-        return {(row.number, row.split, row.seed, row.attempt) for row in journal.evaluations()}
+        return {(row.number, row.split, row.seed, row.rollout) for row in journal.evaluations()}
 
 
 def test_the_latest_checkpoint_is_evaluated_over_three_seeds_and_written_down(groupwise: Run, run: Path) -> None:
     ran = groupwise("evaluate", "run", "--json", "--per-task")
     assert ran.status == 0, ran.err
     data = json.loads(ran.out)
-    assert (data["number"], data["split"], data["tasks"], data["attempts"], data["faults"]) == (
+    assert (data["number"], data["split"], data["tasks"], data["rollouts"], data["faults"]) == (
         2,
         "train",
         2,
@@ -41,8 +41,8 @@ def test_the_latest_checkpoint_is_evaluated_over_three_seeds_and_written_down(gr
     assert list(data["by_seed"]) == ["0", "1", "2"]
     assert data["success"] == pytest.approx(sum(data["by_seed"].values()) / 3)
     assert data["interval"][0] <= data["success"] <= data["interval"][1]
-    assert [line["attempts"] for line in data["per_task"]] == [9, 9]
-    assert data["families"] == []
+    assert [line["rollouts"] for line in data["per_task"]] == [9, 9]
+    assert data["categories"] == []
     assert data["mean_at"] == {"n": 9, "success": data["success"], "interval": data["interval"]}
     assert [(line["k"], line["tasks"]) for line in data["pass_at"]] == [(1, 2), (2, 2), (4, 2), (8, 2), (9, 2)]
     assert data["pass_at"][0]["success"] == pytest.approx(data["success"])
@@ -52,26 +52,26 @@ def test_the_latest_checkpoint_is_evaluated_over_three_seeds_and_written_down(gr
         tokens = [row.tokens for row in journal.evaluations() if row.number == 2]
     assert data["tokens"] == pytest.approx(sum(filter(None, tokens)) / 18)
     assert {row for row in rows(run) if row[0] == 2} == {
-        (2, "train", seed, attempt) for seed in range(3) for attempt in range(3)
+        (2, "train", seed, rollout) for seed in range(3) for rollout in range(3)
     }
 
 
 def test_options_take_the_place_of_the_run_files_settings(groupwise: Run, run: Path) -> None:
     before = rows(run)
-    options = ("--checkpoint", "0", "--split", "test", "--tasks", "1", "--seeds", "1", "--attempts", "5")
+    options = ("--checkpoint", "0", "--split", "test", "--tasks", "1", "--seeds", "1", "--rollouts", "5")
     ran = groupwise("evaluate", "run", *options, "--temperature", "0", "--dry", "--json")
     data = json.loads(ran.out)
-    assert (data["number"], data["split"], data["tasks"], data["attempts"]) == (0, "test", 1, 5)
-    assert data["success"] in (0.0, 1.0)  # at temperature 0 every attempt says the same
+    assert (data["number"], data["split"], data["tasks"], data["rollouts"]) == (0, "test", 1, 5)
+    assert data["success"] in (0.0, 1.0)  # at temperature 0 every rollout says the same
     assert rows(run) == before
 
 
 def test_with_other_settings_nothing_is_written_down(groupwise: Run, run: Path) -> None:
     before = rows(run)
-    ran = groupwise("evaluate", "run", "--set", "evaluation.temperature=0", "--unset", "evaluation.attempts", "--json")
+    ran = groupwise("evaluate", "run", "--set", "evaluation.temperature=0", "--unset", "evaluation.rollouts", "--json")
     assert ran.status == 0, ran.err
     assert "not saved in the journal: the settings are not those of the run" in ran.err
-    assert json.loads(ran.out)["attempts"] == 6, "one at each of two tasks with three seeds"
+    assert json.loads(ran.out)["rollouts"] == 6, "one at each of two tasks with three seeds"
     assert rows(run) == before
 
 
@@ -101,13 +101,13 @@ def test_what_is_printed_for_people(groupwise: Run, run: Path) -> None:
     assert lines[5] == f"pass@1   {share}"
     assert lines[12].startswith("tokens   ")
     assert 1.0 <= float(lines[12].split()[1]) <= 4.0, "at most so many a response"
-    assert lines[13] == f"panel    {panel_hash(Identity(num_words=4, length=1).panel('train')[:2])[:12]}"
-    assert lines[15].split() == ["task", "tasks", "attempts", "success", "95", "%", "interval", "steps"]
+    assert lines[13] == f"task_set    {task_set_hash(Identity(num_words=4, length=1).task_set('train')[:2])[:12]}"
+    assert lines[15].split() == ["task", "tasks", "rollouts", "success", "95", "%", "interval", "steps"]
     assert [line.split()[0][:15] for line in lines[16:]] == ["identity-train-"] * 2
 
 
-def test_one_attempt_a_task_has_no_pass_at_k(groupwise: Run, run: Path) -> None:
-    out = groupwise("evaluate", "run", "--seeds", "1", "--attempts", "1", "--dry").out
+def test_one_rollout_a_task_has_no_pass_at_k(groupwise: Run, run: Path) -> None:
+    out = groupwise("evaluate", "run", "--seeds", "1", "--rollouts", "1", "--dry").out
     assert "pass@" not in out
     assert "mean@" not in out
     assert "\ntokens   " in out

@@ -23,14 +23,14 @@ def run(tmp_path: Path) -> Path:
     return write_token_run(tmp_path / "run")
 
 
-def read_step(run: Path, attempt: int) -> PlayedStep:
+def read_step(run: Path, rollout: int) -> PlayedStep:
     with RunFolder(run) as folder:
         (group,) = read_groups(folder, 1)
-    return group.attempts[attempt].steps[0]
+    return group.rollouts[rollout].steps[0]
 
 
 def test_without_colours_a_number_stands_before_the_tokens_that_have_it(run: Path) -> None:
-    lines = words(invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 0))
+    lines = words(invoke("inspect", run, "--update", 1, "--task", "sum", "--rollout", 0))
     assert "credit of tokens: printed before the tokens that have it; · if they do not train" in lines
     at = lines.index("0 What is three plus four?")
     assert lines[at + 1 : at + 4] == [
@@ -43,7 +43,7 @@ def test_without_colours_a_number_stands_before_the_tokens_that_have_it(run: Pat
 def test_in_colours_praise_and_blame_differ_and_what_does_not_train_is_dim(run: Path) -> None:
     texts = TokenTexts(run)
     (praised, _), (blamed, _) = (
-        lay_out_tokens(read_step(run, attempt), texts, 0.75, MANY_COLOURS) for attempt in (0, 1)
+        lay_out_tokens(read_step(run, rollout), texts, 0.75, MANY_COLOURS) for rollout in (0, 1)
     )
     assert praised.plain == "so three plus four is seven"
     assert [(praised.plain[span.start : span.end], span.style) for span in praised.spans] == [
@@ -82,8 +82,8 @@ def test_every_shade_can_be_read(style: str) -> None:
 
 
 def test_json_has_every_token_with_its_text_and_credit(run: Path) -> None:
-    data = show_json("inspect", run, "--update", 1, "--task", "sum", "--attempt", 0)
-    (step,) = data["attempt"]["steps"]
+    data = show_json("inspect", run, "--update", 1, "--task", "sum", "--rollout", 0)
+    (step,) = data["rollout"]["steps"]
     assert [(token["text"], token["trains"], token["credit"]) for token in step["tokens"]] == [
         ("so", False, None),
         (" three", True, 0.75),
@@ -98,14 +98,14 @@ def test_json_has_every_token_with_its_text_and_credit(run: Path) -> None:
 
 def test_channels_stand_below_the_credit_of_a_step(tmp_path: Path) -> None:
     run = write_token_run(tmp_path / "run", CHANNELLED)
-    lines = words(invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 1))
+    lines = words(invoke("inspect", run, "--update", 1, "--task", "sum", "--rollout", 1))
     assert "channel tempo \N{MINUS SIGN}0.500" in lines
-    (step,) = show_json("inspect", run, "--update", 1, "--task", "sum", "--attempt", 1)["attempt"]["steps"]
+    (step,) = show_json("inspect", run, "--update", 1, "--task", "sum", "--rollout", 1)["rollout"]["steps"]
     assert step["channels"] == {"tempo": -0.5}
     assert "tokens" not in step
 
 
-def test_pairs_are_counted_by_group_and_told_by_attempt(tmp_path: Path) -> None:
+def test_pairs_are_counted_by_group_and_told_by_rollout(tmp_path: Path) -> None:
     spare = answer(2, "three is nine", 0.5, [3], [])
     run = write_token_run(
         tmp_path / "run", PAIRED, [answer(0, "nine", 1.0, [1], []), answer(1, "so", 0.0, [1], []), spare]
@@ -113,18 +113,18 @@ def test_pairs_are_counted_by_group_and_told_by_attempt(tmp_path: Path) -> None:
     groups = words(invoke("inspect", run, "--update", 1))
     assert groups[0] == "run, update 1: 1 group, 0 without any pair"
     assert groups[1].split()[-1] == "pairs"
-    described = "rollout 0 over rollout 1: best and worst attempt at the task: return 1 against 0; margin 1, weight 1"
-    assert f"pair: {described}" in words(invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 1))
+    described = "rollout 0 over rollout 1: best and worst rollout at the task: return 1 against 0; margin 1, weight 1"
+    assert f"pair: {described}" in words(invoke("inspect", run, "--update", 1, "--task", "sum", "--rollout", 1))
     assert "rollout 2 is in none of the 1 pairs of the task" in words(
-        invoke("inspect", run, "--update", 1, "--task", "sum", "--attempt", 2)
+        invoke("inspect", run, "--update", 1, "--task", "sum", "--rollout", 2)
     )
     (pair,) = show_json("inspect", run, "--update", 1)["groups"][0]["pairs"]
     assert (pair["winner"], pair["loser"], pair["gap"]) == (0, 1, 1.0)
-    assert show_json("inspect", run, "--update", 1, "--task", "sum", "--attempt", 0)["pairs"] == [pair]
+    assert show_json("inspect", run, "--update", 1, "--task", "sum", "--rollout", 0)["pairs"] == [pair]
 
 
 def test_why_tells_a_token_with_its_neighbours_and_a_step_its_pairs(run: Path, tmp_path: Path) -> None:
-    asked = ("inspect", run, "--update", 1, "--task", "sum", "--attempt", 0, "--why", 0)
+    asked = ("inspect", run, "--update", 1, "--task", "sum", "--rollout", 0, "--why", 0)
     lines = words(invoke(*asked, "--token", 4))
     at = lines.index("token 4, id 5 (log-prob -1, entropy 0.5): SegmentCredit")
     assert lines[at + 1 : at + 6] == [
@@ -138,5 +138,5 @@ def test_why_tells_a_token_with_its_neighbours_and_a_step_its_pairs(run: Path, t
     assert masked == "it does not train: its probability was 0.99005, and only tokens below 0.9 do"
     assert forced == "it was forced on the policy and is read like the prompt: it does not train"
     paired = write_token_run(tmp_path / "paired", PAIRED)
-    pairs_of_step = show_json("explain", paired, "--task", "sum@1", "--attempt", 1, "--step", 0)["pairs"]
+    pairs_of_step = show_json("explain", paired, "--task", "sum@1", "--rollout", 1, "--step", 0)["pairs"]
     assert [(pair["winner"], pair["loser"]) for pair in pairs_of_step] == [(0, 1)]

@@ -16,7 +16,7 @@ LAKE = """
 seed = 0
 threads = 1
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 [env]
 kind = "gridworld"
 size = 3
@@ -30,7 +30,7 @@ heads = 2
 [rollout]
 max_tokens = 2
 memory = {memory}
-plan = {{ kind = "flat", attempts = 4 }}
+plan = {{ kind = "flat", rollouts = 4 }}
 """
 WINDOW = '{ kind = "window", steps = 0 }'
 
@@ -41,30 +41,30 @@ def write_run(folder: Path, *, memory: str = WINDOW) -> str:
 
 
 def test_a_table_of_a_skill_has_the_exact_truth(groupwise: Run, tmp_path: Path) -> None:
-    asked = ("--skill", "1", "--updates", "8", "--recipe", "rloo", "--recipe", "gigpo", "--recipe", "prorag")
+    asked = ("--skill", "1", "--updates", "8", "--method", "rloo", "--method", "gigpo", "--method", "prorag")
     ran = groupwise("lab", write_run(tmp_path), *asked, "--write", "lab.json")
     assert ran.status == 0, ran.err
     lines = words(ran.out)
-    assert lines[0] == "recipe level error bias misdirection noise sign rank"
+    assert lines[0] == "method level error bias misdirection noise sign rank"
     assert {line.split()[0] for line in lines[1:3]} == {"rloo", "gigpo"}
     assert any(line.startswith("prorag: not measured (JudgedSegments needs 'judge'") for line in lines)
     assert lines[-1].endswith("standard error 0.000")
     written = json.loads((tmp_path / "lab.json").read_text(encoding="utf-8"))
-    assert written["recording"]["attempts"] == 8 * 4 * 8
+    assert written["recording"]["rollouts"] == 8 * 4 * 8
     again = groupwise("lab", "lake.toml", *asked, "--json")
     assert json.loads(again.out) == written
 
 
 def test_the_model_of_a_run_is_held_against_continuations(groupwise: Run, tmp_path: Path) -> None:
-    asked = ("--tasks", "2", "--attempts", "8", "--updates", "8", "--situations", "4", "--continuations", "16")
+    asked = ("--tasks", "2", "--rollouts", "8", "--updates", "8", "--situations", "4", "--continuations", "16")
     # Of the words that a model says that knows nothing, some are right in this world.
     world = ("--set", 'env={kind="identity",num_words=4,length=1,max_steps=1}', "--set", "rollout.max_tokens=1")
-    ran = groupwise("lab", write_run(tmp_path), *asked, "--recipe", "rloo", "--json", *world)
+    ran = groupwise("lab", write_run(tmp_path), *asked, "--method", "rloo", "--json", *world)
     assert ran.status == 0, ran.err
     result = json.loads(ran.out)
     assert result["recording"]["steps_with_truth"] == result["recording"]["steps"] == 2 * 8 * 8
     assert result["recording"]["truth_error"] > 0
-    assert result["recipes"]["rloo"]["level"] == "attempt"
+    assert result["methods"]["rloo"]["level"] == "rollout"
 
 
 def test_a_policy_that_sees_more_than_the_state_is_refused(groupwise: Run, tmp_path: Path) -> None:

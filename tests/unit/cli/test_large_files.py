@@ -21,10 +21,10 @@ from tests.unit.cli.files import row, write
 
 TASKS = [f"task {number}" for number in range(12)]
 ROWS = [
-    row(task, f"{attempt}-{number}", index, f"s{index % 2}", float((number * attempt + index) % 5))
+    row(task, f"{rollout}-{number}", index, f"s{index % 2}", float((number * rollout + index) % 5))
     for number, task in enumerate(TASKS)
-    for attempt in range(3)
-    for index in range(attempt + 1)
+    for rollout in range(3)
+    for index in range(rollout + 1)
 ]
 
 
@@ -56,14 +56,14 @@ def test_the_audit_of_a_file_in_parts_counts_what_the_audit_of_the_whole_counts(
     assert [level["compared_steps"] for level in parts["levels"]] == [
         level["compared_steps"] for level in whole["levels"]
     ]
-    assert [column["flips"] for column in parts["recipes"]] == [column["flips"] for column in whole["recipes"]]
+    assert [column["flips"] for column in parts["methods"]] == [column["flips"] for column in whole["methods"]]
 
 
 def test_a_step_of_a_file_in_parts_is_explained_as_in_the_whole(
     groupwise: Run, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     write(tmp_path / "large.jsonl", ROWS)
-    step = ("--attempt", "2-7", "--step", "1")
+    step = ("--rollout", "2-7", "--step", "1")
     whole = groupwise("explain", "large.jsonl", *step)
     request.getfixturevalue("in_chunks")
     assert whole.status == 0
@@ -73,32 +73,32 @@ def test_a_step_of_a_file_in_parts_is_explained_as_in_the_whole(
 def test_an_id_comes_before_longer_ids_wherever_they_stand_in_a_file_in_parts(
     groupwise: Run, tmp_path: Path, in_chunks: list[int]
 ) -> None:
-    """Tasks t2, t and t3; t3 alone has an attempt 2."""
+    """Tasks t2, t and t3; t3 alone has a rollout 2."""
     tasks = (("t2", 2), ("t", 2), ("t3", 3))
     write(tmp_path / "large.jsonl", [row(t, str(a), i, "s", a) for t, num in tasks for a in range(num) for i in (0, 1)])
-    step = ("explain", "large.jsonl", "--step", "0", "--recipe", "dr_grpo", "--task")
-    explained = json.loads(groupwise(*step, "t", "--attempt", "1", "--json").out)
+    step = ("explain", "large.jsonl", "--step", "0", "--method", "dr_grpo", "--task")
+    explained = json.loads(groupwise(*step, "t", "--rollout", "1", "--json").out)
     assert len(in_chunks) == 1
     assert {member["task"] for member in explained["members"]} == {"t"}
-    assert groupwise(*step, "t", "--attempt", "2").err == ("error: there is no rollout '2' at task 't'; Valid: 0, 1\n")
-    assert json.loads(groupwise(*step, "t3", "--attempt", "2", "--json").out)["value"] == 2.0
+    assert groupwise(*step, "t", "--rollout", "2").err == ("error: there is no rollout '2' at task 't'; Valid: 0, 1\n")
+    assert json.loads(groupwise(*step, "t3", "--rollout", "2", "--json").out)["value"] == 2.0
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (
-            ("explain", "large.jsonl", "--attempt", "2-7", "--step", "1", "--recipe", "dgpo"),
-            "the recipe compares across tasks and the file is too large to hold; use a smaller file",
+            ("explain", "large.jsonl", "--rollout", "2-7", "--step", "1", "--method", "dgpo"),
+            "the method compares across tasks and the file is too large to hold; use a smaller file",
         ),
         (
-            ("audit", "large.jsonl", "--recipe", "dgpo"),
-            "recipe 'dgpo' compares across tasks and needs the whole file in memory, which is too large for that; "
+            ("audit", "large.jsonl", "--method", "dgpo"),
+            "method 'dgpo' compares across tasks and needs the whole file in memory, which is too large for that; "
             "leave it out, or audit a smaller file",
         ),
     ],
 )
-def test_a_recipe_across_tasks_refuses_a_file_in_parts(
+def test_a_method_across_tasks_refuses_a_file_in_parts(
     arguments: tuple[str, ...], message: str, groupwise: Run, tmp_path: Path, in_chunks: list[int]
 ) -> None:
     write(tmp_path / "large.jsonl", ROWS)
@@ -116,16 +116,16 @@ def test_an_explanation_that_does_not_agree_says_so_with_status_1(
         return replace(explanation, by_hand=explanation.by_hand + 2e-9)
 
     monkeypatch.setattr(explained_step, "explain_step", off_by_a_little)
-    ran = groupwise("explain", rollouts, "--attempt", "c", "--step", "0", "--recipe", "dr_grpo")
+    ran = groupwise("explain", rollouts, "--rollout", "c", "--step", "0", "--method", "dr_grpo")
     assert ran.status == 1
     assert "derived again by hand from the members, it does not agree (gap" in ran.out
 
 
 def test_a_step_without_state_or_action_is_explained_without_them(groupwise: Run, tmp_path: Path) -> None:
     write(tmp_path / "bare.jsonl", [row("t", "a", 0, None, 1.0), row("t", "b", 0, None, 0.0)])
-    ran = groupwise("explain", "bare.jsonl", "--attempt", "a", "--step", "0", "--recipe", "dr_grpo")
+    ran = groupwise("explain", "bare.jsonl", "--rollout", "a", "--step", "0", "--method", "dr_grpo")
     assert ran.out.splitlines()[:2] == [
-        "task 't', attempt 'a', index 0 under dr_grpo",
+        "task 't', rollout 'a', index 0 under dr_grpo",
         "EpisodeReturn compared ByTask, Mean / NoScale: (1 - 0.5) / 1 = 0.5",
     ]
 

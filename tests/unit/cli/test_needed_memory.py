@@ -37,7 +37,7 @@ SETTINGS = ("--set", "model.hidden=100000", "--set", "model.layers=1000", "--set
 WEIGHTS = 1000 * (13 * 100_000**2 + 2 * 100_000) * 4
 """Bytes of the layers: four matrices of attention, three of the feed-forward part, two norms."""
 TOO_LARGE = (
-    "model: at least 2.6 PB of memory are needed (weights 520.0 TB, gradients 520.0 TB, optimiser 1.0 PB, engine 520.0 "
+    "model: at least 2.6 PB of memory are needed (weights 520.0 TB, gradients 520.0 TB, optimizer 1.0 PB, engine 520.0 "
     "TB), but 8.0 GB are available; "
 )
 

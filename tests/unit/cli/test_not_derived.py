@@ -17,7 +17,7 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import row, write
 from tests.unit.report.run_folders import write_run
 
-AT_STEP = ("--attempt", "a", "--step", "0", "--recipe", "method.toml", "--trust")
+AT_STEP = ("--rollout", "a", "--step", "0", "--method", "method.toml", "--trust")
 REASON = "the credit of Halved, whose trace BareTrace has no derive"
 TOKEN_REASON = "the credit of Doubled, whose trace str has no derive"
 TAKEN = "not derived again, taken as computed: "
@@ -57,7 +57,7 @@ def file(tmp_path: Path) -> str:
 def write_method(folder: Path, advantage: str, token_credit: str = "") -> None:
     tokens = f"token_credit = {token_credit}\n" if token_credit else ""
     (folder / "method.toml").write_text(
-        f'[algorithm]\nrecipe = "dr_grpo"\nadvantage = {advantage}\n{tokens}', encoding="utf-8"
+        f'[algorithm]\nmethod = "dr_grpo"\nadvantage = {advantage}\n{tokens}', encoding="utf-8"
     )
 
 
@@ -104,7 +104,7 @@ def test_what_was_derived_in_part_is_said_to_be(groupwise: Run, file: str, tmp_p
 
 def test_a_channel_without_a_derivation_says_so(groupwise: Run, file: str, tmp_path: Path) -> None:
     (tmp_path / "method.toml").write_text(
-        f'[algorithm]\nrecipe = "dr_grpo"\n[algorithm.channels]\ntempo = {kind(Halved)}\n', encoding="utf-8"
+        f'[algorithm]\nmethod = "dr_grpo"\n[algorithm.channels]\ntempo = {kind(Halved)}\n', encoding="utf-8"
     )
     lines = groupwise("explain", file, *AT_STEP).out.splitlines()
     assert lines[-4:] == [
@@ -141,11 +141,11 @@ def test_whitened_token_credit_says_what_within_it_was_not_derived(groupwise: Ru
 
 def test_a_step_of_a_run_says_so_beside_the_number_of_its_journal(groupwise: Run, tmp_path: Path) -> None:
     algorithm = Algorithm(advantage=Halved())  # type: ignore[arg-type]
-    write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, algorithm=algorithm)
-    lines = groupwise("explain", "run", "--attempt", "1", "--step", "0", "--trust").out.splitlines()
+    write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2, algorithm=algorithm)
+    lines = groupwise("explain", "run", "--rollout", "1", "--step", "0", "--trust").out.splitlines()
     assert lines[-3:-1] == ["credit +0.000000000; not derived again by hand", f"{TAKEN}{REASON}"]
     assert lines[-1] == "the journal has +0.000000000: the same number"
-    at_step = ("--update", "1", "--task", "household", "--attempt", "1", "--why", "0", "--trust")
+    at_step = ("--update", "1", "--task", "household", "--rollout", "1", "--why", "0", "--trust")
     assert groupwise("inspect", "run", *at_step).out.splitlines()[-3:] == lines[-3:]
     data = json.loads(groupwise("inspect", "run", *at_step, "--json").out)
     assert (data["by_hand"], data["not_derived"], data["largest_gap"]) == (None, REASON, 0.0)

@@ -41,21 +41,21 @@ def test_json_has_every_id_with_its_origin(groupwise: Run, tmp_path: Path) -> No
     data = show_json("preview", tmp_path / small(tmp_path))
     config = load_run(tmp_path / "small.toml")
     shown = preview_run(config)
-    assert [attempt["task"] for attempt in data["attempts"]] == [attempt.task for attempt in shown.attempts]
-    for row, attempt in zip(data["attempts"], shown.attempts, strict=True):
-        for row_of_step, step in zip(row["steps"], attempt.steps, strict=True):
+    assert [rollout["task"] for rollout in data["rollouts"]] == [rollout.task for rollout in shown.rollouts]
+    for row, rollout in zip(data["rollouts"], shown.rollouts, strict=True):
+        for row_of_step, step in zip(row["steps"], rollout.steps, strict=True):
             assert row_of_step["prompt_ids"] == list(step.prompt.ids)
             assert row_of_step["origins"] == list(step.prompt.origins)
             assert row_of_step["prompt"] == "".join(row_of_step["prompt_texts"])
             assert row_of_step["response_ids"] == list(step.response_ids)
-    assert data["costs"]["attempts"] == 8
+    assert data["costs"]["rollouts"] == 8
     assert data["notes"] == ["sample responses are longer than rollout.max_tokens, 1; raise it"]
 
 
 def test_settings_are_set_and_unset(tmp_path: Path, groupwise: Run) -> None:
     options = ("--unset", "rollout.max_tokens", "--set", "training.tasks=3")
     data = show_json("preview", tmp_path / small(tmp_path), *options)
-    assert (data["costs"]["attempts"], data["notes"]) == (12, [])
+    assert (data["costs"]["rollouts"], data["notes"]) == (12, [])
 
 
 def test_a_terminal_shows_colours_and_a_legend(tmp_path: Path) -> None:

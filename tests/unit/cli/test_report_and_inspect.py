@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import methods
-from groupwise.envs import panel_hash
+from groupwise.envs import task_set_hash
 from groupwise.report.groups import PlayedGroup, read_groups
 from groupwise.store.journal import Journal, Update
 from groupwise.training.run_reader import RunFolder
@@ -76,45 +76,45 @@ def test_inspect_lists_the_updates_and_the_evaluations(run_path: Path) -> None:
     assert [line.split()[0] for line in lines[2:5]] == ["1", "2", "3"]
     assert lines[5].startswith("test, before training: success ")
     assert lines[6].startswith("test, after update 3: success ")
-    digest = panel_hash(ENV.panel("test")[:20])
-    assert lines[6].endswith(f" over 20 tasks (panel {digest[:12]})")
+    digest = task_set_hash(ENV.task_set("test")[:20])
+    assert lines[6].endswith(f" over 20 tasks (task set {digest[:12]})")
     data = show_json("inspect", run_path)
     assert [update["number"] for update in data["updates"]] == [1, 2, 3]
     assert [score["number"] for score in data["evaluations"][0]["scores"]] == [0, 3]
-    assert {score["panel"] for score in data["evaluations"][0]["scores"]} == {digest}
-    assert data["panels"] == {}
+    assert {score["task_set"] for score in data["evaluations"][0]["scores"]} == {digest}
+    assert data["task_sets"] == {}
     with RunFolder(run_path) as run:
         assert data["updates"][1]["loss"] == run.metrics["loss/total"][2]
 
 
-def test_inspect_names_the_panels_that_the_run_began_with(tmp_path: Path) -> None:
+def test_inspect_names_the_task_sets_that_the_run_began_with(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=1)
     with Journal(folder / "journal.sqlite") as journal:
-        journal.name_panels({"train": "a" * 64, "test": "b" * 64})
+        journal.name_task_sets({"train": "a" * 64, "test": "b" * 64})
     lines = words(invoke("inspect", folder))
-    assert lines[1] == "panels: test bbbbbbbbbbbb, train aaaaaaaaaaaa"
-    assert show_json("inspect", folder)["panels"] == {"train": "a" * 64, "test": "b" * 64}
+    assert lines[1] == "task_sets: test bbbbbbbbbbbb, train aaaaaaaaaaaa"
+    assert show_json("inspect", folder)["task_sets"] == {"train": "a" * 64, "test": "b" * 64}
     invoke("report", folder)
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "<dt>panels</dt><dd>test\N{NO-BREAK SPACE}bbbbbbbbbbbb, train\N{NO-BREAK SPACE}aaaaaaaaaaaa</dd>" in page
+    assert "<dt>task sets</dt><dd>test\N{NO-BREAK SPACE}bbbbbbbbbbbb, train\N{NO-BREAK SPACE}aaaaaaaaaaaa</dd>" in page
 
 
 @pytest.mark.parametrize(
     ("rollout", "said"),
     [
         (
-            {"lag": 1, "max_age": 1},
+            {"lag": 1, "max_staleness": 1},
             "one update ahead (one-step off-policy)",
         ),
         (
-            {"lag": "free", "max_age": 2},
+            {"lag": "free", "max_staleness": 2},
             "fully asynchronously, at most 2 versions behind: rollouts continue during weight syncs, so a repeated or "
             "resumed run has other numbers",
         ),
-        ({"lag": 0, "max_age": 1}, ""),
+        ({"lag": 0, "max_staleness": 1}, ""),
     ],
 )
-def test_report_and_inspect_say_how_far_ahead_attempts_were_played(
+def test_report_and_inspect_say_how_far_ahead_rollouts_were_played(
     tmp_path: Path, rollout: dict[str, object], said: str
 ) -> None:
     rest = settings(methods.hgpo())["rollout"]
@@ -130,7 +130,7 @@ def test_inspect_has_a_column_for_rescued_groups_where_there_are_any(tmp_path: P
     folder = write_run(tmp_path / "run", updates=0)
     with Journal(folder / "journal.sqlite") as journal:
         for number, share in ((1, 0.0), (2, 0.25)):
-            journal.write(Update(number=number, version=number, metrics={"credit/groups_rescued": share}))
+            journal.write(Update(number=number, version=number, metrics={"advantage/groups_rescued": share}))
     lines = words(invoke("inspect", folder))
     assert lines[1] == "update success return steps compared rescued loss time"
     assert [line.split()[5:7] for line in lines[2:4]] == [["0.0", "%"], ["25.0", "%"]]
@@ -147,9 +147,9 @@ def test_inspect_lists_the_groups_of_an_update(run_path: Path, groups: list[Play
     lines = words(invoke("inspect", run_path, "--update", 3))
     silent = sum(not group.teaches for group in groups)
     assert lines[0] == f"home, update 3: 4 groups, {silent} without any credit"
-    assert lines[1] == "task attempts solved outcomes spread steps compared mean |credit|"
+    assert lines[1] == "task rollouts solved outcomes spread steps compared mean |credit|"
     for line, group in zip(lines[2:], groups, strict=True):
-        solved = sum(bool(attempt.success) for attempt in group.attempts)
+        solved = sum(bool(rollout.success) for rollout in group.rollouts)
         outcomes = " ".join(f"{outcome:g}" for outcome in group.outcomes)
         size = sum(abs(step.credit) for step in group.steps) / len(group.steps)
         start = (
@@ -162,22 +162,22 @@ def test_inspect_lists_the_groups_of_an_update(run_path: Path, groups: list[Play
 
 
 def test_inspect_says_which_groups_teach_nothing(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", updates=1, tasks=2, attempts=1, algorithm=methods.grpo())
+    folder = write_run(tmp_path / "run", updates=1, tasks=2, rollouts=1, algorithm=methods.grpo())
     lines = words(invoke("inspect", folder, "--update", 1))
     assert lines[0] == "run, update 1: 2 groups, 2 without any credit"
     assert all(line.endswith("0.000 no learning signal") for line in lines[2:])
 
 
-# inspect: an attempt, and why
+# inspect: a rollout, and why
 
 
-def test_inspect_shows_an_attempt_as_a_dialogue(run_path: Path, groups: list[PlayedGroup]) -> None:
+def test_inspect_shows_an_rollout_as_a_dialogue(run_path: Path, groups: list[PlayedGroup]) -> None:
     group = groups[0]
     best = group.best()
     lines = words(invoke("inspect", run_path, "--update", 3, "--task", group.task.rpartition("-")[2][:6]))
     assert lines[0].startswith(f"{group.task} (")
     assert lines[1].startswith("goal: ")
-    assert lines[2] == "attempt outcome ended steps credit, step by step"
+    assert lines[2] == "rollout outcome ended steps credit, step by step"
     actions = [line.removeprefix("> ").removesuffix(" reward 1") for line in lines if line.startswith("> ")]
     assert actions == [step.action + (f" {step.flaw}" if step.flaw else "") for step in best.steps]
     credit = [line.split()[1] for line in lines if line.startswith("credit ")]
@@ -186,46 +186,46 @@ def test_inspect_shows_an_attempt_as_a_dialogue(run_path: Path, groups: list[Pla
     ]
     assert lines[-1] == f"{best.stop}; outcome {best.outcome:g}"
     assert "compared with" in " ".join(lines)
-    for line, each in zip(lines[3:7], group.attempts, strict=True):
+    for line, each in zip(lines[3:7], group.rollouts, strict=True):
         marks = line.split()[4]
         signs = ["·" if mark == "·" else "-" if mark in "▔▀" else "+" for mark in marks]
         assert signs == ["·" if not step.credit else "-" if step.credit < 0 else "+" for step in each.steps]
 
 
-def test_inspect_shows_the_attempt_that_is_asked_for(run_path: Path, groups: list[PlayedGroup]) -> None:
+def test_inspect_shows_the_rollout_that_is_asked_for(run_path: Path, groups: list[PlayedGroup]) -> None:
     group = groups[1]
-    data = show_json("inspect", run_path, "--update", 3, "--task", group.task, "--attempt", 2)
+    data = show_json("inspect", run_path, "--update", 3, "--task", group.task, "--rollout", 2)
     assert data["goal"]
-    assert data["attempt"]["attempt"] == 2
-    steps = group.attempts[2].steps
-    assert [step["credit"] for step in data["attempt"]["steps"]] == [step.credit for step in steps]
-    assert [step["company"] for step in data["attempt"]["steps"]] == [
+    assert data["rollout"]["rollout"] == 2
+    steps = group.rollouts[2].steps
+    assert [step["credit"] for step in data["rollout"]["steps"]] == [step.credit for step in steps]
+    assert [step["company"] for step in data["rollout"]["steps"]] == [
         [asdict(level) for level in step.company] for step in steps
     ]
 
 
 def test_why_gives_the_journals_number_to_the_bit(run_path: Path, groups: list[PlayedGroup]) -> None:
     group = groups[2]
-    attempt = group.attempts[1]
-    arguments = ("inspect", run_path, "--update", 3, "--task", group.task, "--attempt", 1)
-    for step in attempt.steps:
+    rollout = group.rollouts[1]
+    arguments = ("inspect", run_path, "--update", 3, "--task", group.task, "--rollout", 1)
+    for step in rollout.steps:
         data = show_json(*arguments, "--why", step.index)
         assert data["value"] == data["recorded"] == step.credit
         assert data["largest_gap"] <= 1e-9
     printed = invoke(*arguments, "--why", 0)
-    assert f"task '{group.task}', attempt 1, index 0 under hgpo" in printed
+    assert f"task '{group.task}', rollout 1, index 0 under hgpo" in printed
     assert "(this step)" in printed
-    assert words(printed)[-1] == f"the journal has {attempt.steps[0].credit:+.9f}: the same number"
+    assert words(printed)[-1] == f"the journal has {rollout.steps[0].credit:+.9f}: the same number"
 
 
 def test_why_says_when_the_journal_holds_another_number(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
-    trajectories = play_update(1, tasks=1, attempts=4, skill=0.4)
+    trajectories = play_update(1, tasks=1, rollouts=4, skill=0.4)
     other = [[value + 0.5 for value in values] for values in credit_of(methods.hgpo(), trajectories)]
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=other))
     task = trajectories[0].task.id
-    printed = invoke("inspect", folder, "--update", 1, "--task", task, "--attempt", 0, "--why", 0, status=1)
+    printed = invoke("inspect", folder, "--update", 1, "--task", task, "--rollout", 0, "--why", 0, status=1)
     assert words(printed)[-1] == (
         f"the journal has {other[0][0]:+.9f}: another number; the credit was made from more than these rows"
     )
@@ -244,14 +244,14 @@ def test_diff_shows_settings_metrics_and_success_side_by_side(tmp_path: Path, ru
     assert "seed 0 4" in lines
     assert "algorithm.advantage.terms[0].of.of.of.gamma 0.95 0.9" in lines
     assert "metric at update 2 A B B less A" in lines
-    assert "seconds/credit 0.02 0.02 0" in lines
+    assert "seconds/advantages 0.02 0.02 0" in lines
     assert "last evaluation A B B less A" in lines
     assert lines[-1].startswith("test ")
     assert lines[-1].endswith("points")
     data = show_json("inspect", "--diff", run_path, other)
     assert {"path": "seed", "first": 0, "second": 4} in data["settings"]
     assert data["number"] == 2
-    assert data["scores"][0]["is_one_panel"] is True
+    assert data["scores"][0]["is_one_task_set"] is True
 
 
 def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Path) -> None:
@@ -270,12 +270,12 @@ def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Pa
         ((), "no run given; use `groupwise inspect RUN`, or `groupwise inspect --diff A B`"),
         (("run", "--task", "t"), "--task needs an update; add --update N (`groupwise inspect RUN` lists them)"),
         (
-            ("run", "--update", "1", "--attempt", "0"),
-            "--attempt needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)",
+            ("run", "--update", "1", "--rollout", "0"),
+            "--rollout needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)",
         ),
         (
             ("run", "--update", "1", "--task", "t", "--why", "0"),
-            "--why needs a rollout; add --attempt NUMBER (`--update N --task ID` lists them)",
+            "--why needs a rollout; add --rollout NUMBER (`--update N --task ID` lists them)",
         ),
         (
             ("run", "--diff", "run", "run"),
@@ -287,17 +287,17 @@ def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Pa
 def test_what_cannot_be_meant_is_one_line_and_status_2(
     groupwise: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    write_run(tmp_path / "run", updates=1, tasks=1, attempts=2)
+    write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2)
     ran = groupwise("inspect", *arguments)
     assert (ran.status, ran.out, ran.err) == (2, "", f"error: {message}\n")
 
 
 def test_a_step_that_is_not_there_is_named(groupwise: Run, tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2)
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2)
     with RunFolder(folder) as run:
         (group,) = read_groups(run, 1)
-    ran = groupwise("inspect", "run", "--update", "1", "--task", group.task, "--attempt", "1", "--why", "99")
-    last = len(group.attempts[1].steps) - 1
+    ran = groupwise("inspect", "run", "--update", "1", "--task", group.task, "--rollout", "1", "--why", "99")
+    last = len(group.rollouts[1].steps) - 1
     assert ran.err == (f"error: task '{group.task}', rollout 1 has no step 99; its steps are 0 to {last}\n")
 
 

@@ -14,11 +14,11 @@ from tests.unit.report.several_runs import write_small_run
 
 
 def write_sweep(folder: Path, seeds: tuple[int, ...] = (0, 1), *, begun: bool = True) -> Path:
-    """The folder of a sweep with two arms."""
-    arms = [{"name": name, "choices": {}, "settings": {}} for name in ("slow", "fast")]
+    """The folder of a sweep with two variants."""
+    variants = [{"name": name, "choices": {}, "settings": {}} for name in ("slow", "fast")]
     folder.mkdir()
     (folder / SWEEP_PLAN).write_text(
-        json.dumps({"schema": 1, "threads": 1, "seeds": seeds, "arms": arms}), encoding="utf-8"
+        json.dumps({"schema": 1, "threads": 1, "seeds": seeds, "variants": variants}), encoding="utf-8"
     )
     for seed in seeds if begun else ():
         write_small_run(folder / "slow" / f"seed{seed}", seed=seed)
@@ -32,7 +32,7 @@ def read_title(page: Path) -> str:
 
 def test_several_runs_make_one_page_where_the_user_stands(groupwise: Run, tmp_path: Path) -> None:
     for name in ("grpo", "rloo"):
-        write_small_run(tmp_path / name, recipe=name)
+        write_small_run(tmp_path / name, method=name)
     ran = groupwise("report", "grpo", "rloo")
     assert ran.status == 0, ran.err
     assert ran.out.startswith("wrote report.html (")
@@ -71,7 +71,7 @@ def test_a_sweep_is_one_page_in_its_folder(groupwise: Run, tmp_path: Path) -> No
 def test_sweeps_and_runs_are_put_together(groupwise: Run, tmp_path: Path) -> None:
     write_sweep(tmp_path / "one")
     write_sweep(tmp_path / "two", (3,))
-    write_small_run(tmp_path / "run", recipe="rloo")
+    write_small_run(tmp_path / "run", method="rloo")
     assert groupwise("report", "one", "two", "run").status == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert all(f"{name}</span>" in page for name in ("one: slow", "one: fast", "two: slow", "two: fast", "rloo"))
@@ -98,15 +98,15 @@ def test_no_torch_is_needed(tmp_path: Path) -> None:
         (("run", "run"), "run is given twice; give each run once"),
         (
             ("run", "elsewhere"),
-            "run and elsewhere were evaluated on different tasks (split test, panel p and split test, panel q), so "
-            "they cannot be compared; report them one by one, or evaluate both on the same tasks",
+            "run and elsewhere were evaluated on different tasks (split test, task set p and split test, task set q), "
+            "so they cannot be compared; report them one by one, or evaluate both on the same tasks",
         ),
         (("unbegun",), "unbegun: no run of the sweep has begun; start them with `groupwise sweep`"),
     ],
 )
 def test_bad_input_is_one_sentence(groupwise: Run, tmp_path: Path, folders: tuple[str, ...], message: str) -> None:
     write_small_run(tmp_path / "run")
-    write_small_run(tmp_path / "elsewhere", recipe="rloo", panel="q")
+    write_small_run(tmp_path / "elsewhere", method="rloo", task_set="q")
     write_sweep(tmp_path / "unbegun", begun=False)
     (tmp_path / "empty").mkdir()
     ran = groupwise("report", *folders)

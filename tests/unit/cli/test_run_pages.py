@@ -45,7 +45,7 @@ def test_the_page_begins_with_a_run_file_that_decodes(script: ModuleType, tmp_pa
     block = re.search(r"```toml\n(.*?)```", script.HEAD, re.DOTALL)
     assert block is not None
     (tmp_path / "run.toml").write_text(block[1])
-    assert load_run(tmp_path / "run.toml").rollout.memory.config() == {"kind": "full"}  # type: ignore[attr-defined]
+    assert load_run(tmp_path / "run.toml").rollout.history.config() == {"kind": "full"}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

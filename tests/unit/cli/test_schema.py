@@ -25,13 +25,13 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.toml"))
 WHOLE = {
     "seed": 1,
-    "algorithm": {"recipe": "hgpo", "depth": 4},
+    "algorithm": {"method": "hgpo", "depth": 4},
     "env": {"kind": "identity", "num_words": 4},
     "model": {"kind": "tiny", "hidden": 32},
     "rollout": {
-        "memory": {"kind": "anchored_window", "low": 1, "high": 3},
+        "history": {"kind": "anchored_window", "low": 1, "high": 3},
         "template": {"thoughts": True},
-        "action_rule": "tagged",
+        "action_parser": "tagged",
     },
     "training": {"updates": 3, "learner": {"betas": [0.9, 0.99]}},
     "trackers": ["csv", {"kind": "wandb", "mode": "offline"}],
@@ -89,11 +89,11 @@ def test_a_run_file_with_a_bit_of_everything_is_valid(faults: Any) -> None:
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_every_recipe_is_valid_by_name_with_its_options_and_spelled_out(faults: Any, name: str) -> None:
+def test_every_method_is_valid_by_name_with_its_options_and_spelled_out(faults: Any, name: str) -> None:
     given = {key: value for key, value in methods.summary(name).options.items() if value is not None}
     options = json.loads(json.dumps(given))  # a file has lists where Python has tuples
-    assert faults(change_setting("algorithm", {"recipe": name})) == []
-    assert faults(change_setting("algorithm", {"recipe": name, **options})) == []
+    assert faults(change_setting("algorithm", {"method": name})) == []
+    assert faults(change_setting("algorithm", {"method": name, **options})) == []
     assert faults(change_setting("algorithm", methods.build(name).config())) == []
 
 
@@ -103,15 +103,15 @@ def test_every_recipe_is_valid_by_name_with_its_options_and_spelled_out(faults: 
         ("sead", 1),
         ("seed", "one"),
         ("algorithm.dpth", 4),
-        ("algorithm.recipe", "hgop"),
+        ("algorithm.method", "hgop"),
         ("algorithm", {"advantage": {"kind": "relativ"}}),
         ("env.kind", "identiti"),
         ("env.num_word", 4),
         ("env.num_words", 1),
         ("env.num_words", 4.5),
-        ("rollout.memory.low", -1),
-        ("rollout.memory", {"steps": 2}),
-        ("rollout.memory", "windw"),
+        ("rollout.history.low", -1),
+        ("rollout.history", {"steps": 2}),
+        ("rollout.history", "windw"),
         ("rollout.temperature", 0),
         ("rollout.template.kind", "x"),
         ("training.learner.learning_rat", 1e-3),
@@ -134,7 +134,7 @@ def test_what_the_decoder_refuses_is_marked(faults: Any, path: str, value: Any) 
 
 def test_parts_from_elsewhere_are_let_through(faults: Any) -> None:
     assert faults(change_setting("env", {"kind": "my_package.worlds:Maze", "size": 7})) == []
-    assert faults(change_setting("rollout.memory", "my_package:Recall")) == []
+    assert faults(change_setting("rollout.history", "my_package:Replay")) == []
 
 
 def test_every_kind_and_every_field_has_its_sentence(schema: dict[str, Any]) -> None:
@@ -146,7 +146,7 @@ def test_every_kind_and_every_field_has_its_sentence(schema: dict[str, Any]) -> 
     silent = [
         f"{name}.{field}"
         for name in names
-        if not name.startswith("recipe_")
+        if not name.startswith("method_")
         for field, entry in schema["definitions"][name]["properties"].items()
         if "description" not in entry
     ]

@@ -105,9 +105,7 @@ def test_what_cannot_be_served_is_refused_before_anything_starts(groupwise: Run,
 def test_heads_that_vllm_refuses(groupwise: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (model / "config.json").write_text(json.dumps({"hidden_size": 64, "num_attention_heads": 4}))
     monkeypatch.setattr("groupwise.engines.vllm.command.find_vllm", lambda python: None)
-    assert "its attention heads have width 16, but vLLM on a CPU needs at least 32" in refuse(
-        groupwise, str(model)
-    )
+    assert "its attention heads have width 16, but vLLM on a CPU needs at least 32" in refuse(groupwise, str(model))
 
 
 @pytest.mark.usefixtures("handler")

@@ -132,5 +132,5 @@ class Quiet:
 
 @pytest.mark.parametrize(("status", "num_failed"), [(0, 0), (3, 0), (2, 1)])
 def test_a_sweep_takes_a_stopped_run_for_one_that_has_ended(status: int, num_failed: int, tmp_path: Path) -> None:
-    run = PlannedRun(arm="a", seed=0, folder=tmp_path)
+    run = PlannedRun(variant="a", seed=0, folder=tmp_path)
     assert len(train_runs([run], [None], Quiet(), lambda run, gpu: Ended(status))) == num_failed

@@ -23,7 +23,7 @@ def test_a_sweep_trains_tells_and_is_not_trained_twice(groupwise: Run, tmp_path:
     assert "small seed 1 is finished" in ran.err
     lines = words(ran.out)
     assert lines[0].startswith("success on 2 tasks of split train (hash ")
-    assert lines[2] == "arm seeds last best last, lowest to highest"
+    assert lines[2] == "variant seeds last best last, lowest to highest"
     assert lines[3].startswith("small 2 ")
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("journal.sqlite")}
     assert len(stamps) == 2
@@ -33,8 +33,8 @@ def test_a_sweep_trains_tells_and_is_not_trained_twice(groupwise: Run, tmp_path:
     assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
     shown = json.loads(again.out)
     assert shown == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
-    assert [seed["seed"] for seed in shown["arms"][0]["seeds"]] == [0, 1]
-    assert shown["arms"][0]["choices"] == {"device": "cpu"}
+    assert [seed["seed"] for seed in shown["variants"][0]["seeds"]] == [0, 1]
+    assert shown["variants"][0]["choices"] == {"device": "cpu"}
     assert shown["missing"] == []
 
     listed = groupwise("sweep", file, "--seeds", "3", *options[2:], "--dry")
@@ -58,14 +58,14 @@ def test_a_run_that_cannot_train_fails_in_a_line_and_the_sweep_goes_on(groupwise
     assert json.loads(ran.out)["missing"] == ["device=nonsense seed 0"]
 
 
-def test_recipes_with_other_options_are_swept_over_one_file(groupwise: Run, tmp_path: Path) -> None:
-    text = SMALL.replace('recipe = "dr_grpo"', 'recipe = "hgpo"\ndepth = 3')
+def test_methods_with_other_options_are_swept_over_one_file(groupwise: Run, tmp_path: Path) -> None:
+    text = SMALL.replace('method = "dr_grpo"', 'method = "hgpo"\ndepth = 3')
     (tmp_path / "file.toml").write_text(text, encoding="utf-8")
-    sweep = ("sweep", "file.toml", "--seeds", "2", "--set", "algorithm.recipe=grpo,hgpo", "--dry")
+    sweep = ("sweep", "file.toml", "--seeds", "2", "--set", "algorithm.method=grpo,hgpo", "--dry")
     ran = groupwise(*sweep)
     assert ran.status == 0, ran.err
     notes = [line for line in ran.err.splitlines() if line.startswith("note")]
-    assert notes == ["note: the recipe 'grpo' does not have algorithm.depth: left out"]
+    assert notes == ["note: the method 'grpo' does not have algorithm.depth: left out"]
     assert [line.split()[0] for line in ran.out.splitlines()] == ["grpo", "hgpo", "grpo", "hgpo"]
     ran = groupwise(*sweep, "--unset", "algorithm.depth")
     assert ran.status == 0, ran.err

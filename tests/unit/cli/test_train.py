@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 from groupwise import methods
 from groupwise.cli import arguments as run_folders
 from groupwise.cli import live
-from groupwise.envs import Identity, panel_hash
+from groupwise.envs import Identity, task_set_hash
 from groupwise.store.journal import Journal
 from groupwise.training.config.run_file import load_run
 from groupwise.training.evaluation.summary import Evaluation
@@ -48,7 +48,7 @@ def test_a_run_goes_to_runs_under_the_files_name_and_says_what_to_do_next(groupw
     ]
     folder = tmp_path / "runs" / "small"
     assert load_run(folder / "config.toml") == load_run(tmp_path / "small.toml")
-    assert '[made_by]\nrecipe = "dr_grpo"\n' in (folder / "config.toml").read_text(encoding="utf-8")
+    assert '[made_by]\nmethod = "dr_grpo"\n' in (folder / "config.toml").read_text(encoding="utf-8")
     assert groupwise("inspect", "runs/small").out.startswith("small: dr_grpo on identity\n")
     with Journal(folder / "journal.sqlite") as journal:
         assert journal.last_number() == 2
@@ -70,14 +70,14 @@ def test_a_run_with_parts_of_ones_own_is_looked_at_with_trust(
 
 
 def test_a_depth_of_history_beside_another_memory_is_noted_in_one_line(groupwise: Run, tmp_path: Path) -> None:
-    ran = groupwise("train", small(tmp_path), "--set", "algorithm.recipe=hgpo", "--set", "training.updates=0")
+    ran = groupwise("train", small(tmp_path), "--set", "algorithm.method=hgpo", "--set", "training.updates=0")
     assert (ran.status, ran.err) == (0, ""), "prompts show two steps unless told otherwise, and the depth is two"
-    other = ("--set", "algorithm.recipe=hgpo", "--set", "algorithm.depth=1", "--set", "training.updates=0")
+    other = ("--set", "algorithm.method=hgpo", "--set", "algorithm.depth=1", "--set", "training.updates=0")
     ran = groupwise("train", "small.toml", *other, "--out", "other")
     assert (ran.status, ran.err) == (
         0,
         "note: steps are compared by up to 1 earlier states, while prompts show 2 past steps; the published method "
-        "takes the same number for both (algorithm.depth, rollout.memory)\n",
+        "takes the same number for both (algorithm.depth, rollout.history)\n",
     )
 
 
@@ -111,7 +111,7 @@ def test_a_run_goes_on_by_its_folder_alone_and_says_what_changed(groupwise: Run,
     ran = groupwise("train", "--resume", "run", "--set", "training.updates=3")
     assert ran.status == 0, ran.err
     assert ran.err == "changed since the run began: training.updates was 2, is 3\n"
-    assert load_run(tmp_path / "run").made_by == {"recipe": "dr_grpo"}, "the name is carried on"
+    assert load_run(tmp_path / "run").made_by == {"method": "dr_grpo"}, "the name is carried on"
     assert [line[:11] for line in ran.out.splitlines() if line.startswith("update")] == ["update    3"]
     assert load_run(tmp_path / "run" / "config.toml").training.updates == 3
 
@@ -123,13 +123,13 @@ def test_a_wrong_run_file_stops_before_a_folder_is_made(groupwise: Run, tmp_path
     assert not (tmp_path / "runs").exists()
 
 
-def test_another_recipe_than_the_files_trains_and_says_what_it_leaves_out(groupwise: Run, tmp_path: Path) -> None:
-    text = SMALL.replace('recipe = "dr_grpo"', 'recipe = "hgpo"\ndepth = 3')
+def test_another_method_than_the_files_trains_and_says_what_it_leaves_out(groupwise: Run, tmp_path: Path) -> None:
+    text = SMALL.replace('method = "dr_grpo"', 'method = "hgpo"\ndepth = 3')
     (tmp_path / "file.toml").write_text(text, encoding="utf-8")
-    options = ("--set", "algorithm.recipe=grpo", "--unset", "training.updates", "--set", "training.updates=1")
+    options = ("--set", "algorithm.method=grpo", "--unset", "training.updates", "--set", "training.updates=1")
     ran = groupwise("train", "file.toml", *options)
     assert ran.status == 0, ran.err
-    assert "note: the recipe 'grpo' does not have algorithm.depth: left out" in ran.err.splitlines()
+    assert "note: the method 'grpo' does not have algorithm.depth: left out" in ran.err.splitlines()
     config = load_run(tmp_path / "runs" / "file")
     assert (config.algorithm, config.training.updates) == (methods.grpo(), 1)
 
@@ -154,10 +154,10 @@ def test_an_absent_tracker_stops_before_a_folder_is_made(
 
 
 def test_a_run_that_is_refused_leaves_no_folder(groupwise: Run, tmp_path: Path) -> None:
-    ran = groupwise("train", small(tmp_path), "--set", "panel=nowhere.json")
+    ran = groupwise("train", small(tmp_path), "--set", "task_set=nowhere.json")
     assert (ran.status, ran.err) == (
         2,
-        f"error: {tmp_path}/nowhere.json: there is no such file; make it with `groupwise panel ENV --out "
+        f"error: {tmp_path}/nowhere.json: there is no such file; make it with `groupwise tasks ENV --out "
         f"{tmp_path}/nowhere.json`\n",
     )
     ran = groupwise("train", "small.toml", "--set", "device=nonsense")
@@ -220,14 +220,14 @@ def test_a_run_that_goes_on_with_other_tasks_says_so(groupwise: Run, tmp_path: P
     groupwise("train", small(tmp_path), "--out", "run")
     ran = groupwise("train", "--resume", "run", "--set", "training.updates=3")
     assert ran.status == 0
-    assert "panel was" not in ran.err
+    assert "task_set was" not in ran.err
     database = sqlite3.connect(tmp_path / "run" / "journal.sqlite")
     with database:
-        database.execute("UPDATE about SET value = ? WHERE key = 'panel train'", ("0" * 64,))
+        database.execute("UPDATE about SET value = ? WHERE key = 'task_set train'", ("0" * 64,))
     database.close()
     ran = groupwise("train", "--resume", "run", "--set", "training.updates=4")
-    now = panel_hash(Identity(num_words=4, length=1).panel("train"))[:12]
-    assert f"changed since the run began: the train panel was 000000000000, is {now}\n" in ran.err
+    now = task_set_hash(Identity(num_words=4, length=1).task_set("train"))[:12]
+    assert f"changed since the run began: the train task set was 000000000000, is {now}\n" in ran.err
 
 
 def test_an_interrupt_says_how_to_go_on_and_leaves_status_130(
@@ -252,23 +252,23 @@ def evaluation(number: int) -> Evaluation:
     return Evaluation.from_rows([row])
 
 
-def draw(panel: live.LiveDisplay, width: int = 100) -> str:
+def draw(task_set: live.LiveDisplay, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(panel)
+    console.print(task_set)
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
-def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
-    panel = live.LiveDisplay("runs/[x]", updates=40)
-    panel.on_stage("warm start", 0)
-    panel.on_warm_start_epoch([3.0], 2)
-    assert "warm start, epoch 1 of 2 done, loss 3.000" in draw(panel)
-    panel.on_warm_start([3.0, 0.5])
-    panel.on_evaluation(evaluation(0))
+def test_the_task_set_shows_progress_stage_curves_and_the_last_lines() -> None:
+    task_set = live.LiveDisplay("runs/[x]", updates=40)
+    task_set.on_stage("warm start", 0)
+    task_set.on_warm_start_epoch([3.0], 2)
+    assert "warm start, epoch 1 of 2 done, loss 3.000" in draw(task_set)
+    task_set.on_warm_start([3.0, 0.5])
+    task_set.on_evaluation(evaluation(0))
     for number in range(1, 11):
-        panel.on_update(update(number, number / 10))
-    panel.on_stage("learn", 11)
-    shown = draw(panel)
+        task_set.on_update(update(number, number / 10))
+    task_set.on_stage("learn", 11)
+    shown = draw(task_set)
     assert "runs/[x]" in shown
     assert "update 10 of 40" in shown
     assert "2 min 0 s left" in shown  # 30 updates of 4 s
@@ -278,16 +278,16 @@ def test_the_panel_shows_progress_stage_curves_and_the_last_lines() -> None:
     assert "warm start: loss 3.000 to 0.500 over 2 epochs" in shown
     assert "before the first update: success 0.0 % [0.0, 79.3]" in shown
     assert [f"update   {number:2d}  success" in shown for number in (5, 6, 10)] == [False, True, True]
-    assert panel.summary()[-1].startswith("update   10")
-    assert len(panel.summary()) == 3
+    assert task_set.summary()[-1].startswith("update   10")
+    assert len(task_set.summary()) == 3
 
 
-def test_the_panel_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_terminal() -> None:
-    panel = live.LiveDisplay("runs/x", updates=0)
-    assert "update 0 of 0" in draw(panel)
+def test_the_task_set_of_a_run_that_has_not_begun_is_drawn_and_fits_a_narrow_terminal() -> None:
+    task_set = live.LiveDisplay("runs/x", updates=0)
+    assert "update 0 of 0" in draw(task_set)
     for number in range(1, 300):
-        panel.on_update(update(number, 0.5))
-    assert max(len(line) for line in draw(panel, width=60).splitlines()) <= 60
+        task_set.on_update(update(number, 0.5))
+    assert max(len(line) for line in draw(task_set, width=60).splitlines()) <= 60
 
 
 def test_a_long_curve_is_averaged_and_a_flat_one_is_drawn_at_the_bottom() -> None:
@@ -328,7 +328,7 @@ with show_live("runs/x", 4, plain={plain}) as screen:
 """
 
 
-def test_on_a_terminal_the_panel_is_drawn_and_an_error_follows_it_whole(tmp_path: Path) -> None:
+def test_on_a_terminal_the_task_set_is_drawn_and_an_error_follows_it_whole(tmp_path: Path) -> None:
     status, got = on_a_terminal(
         tmp_path, SCREEN.format(root=str(ROOT), plain=False, end="raise RuntimeError('x' * 99)")
     )

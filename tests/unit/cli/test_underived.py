@@ -26,9 +26,9 @@ SENTENCE = (
 @pytest.fixture
 def changed(tmp_path: Path) -> Path:
     """A run whose second update trained on other credit than its algorithm gives now."""
-    folder = write_run(tmp_path / "run", updates=2, tasks=2, attempts=3)
+    folder = write_run(tmp_path / "run", updates=2, tasks=2, rollouts=3)
     with sqlite3.connect(folder / "journal.sqlite") as database:
-        where = "WHERE number = 2 AND attempt = 0"
+        where = "WHERE number = 2 AND rollout = 0"
         task, blob = database.execute(f"SELECT task, credit FROM trajectories {where}").fetchone()
         first, *others = unpack_blob(blob)
         database.execute(
@@ -37,7 +37,7 @@ def changed(tmp_path: Path) -> Path:
     return folder
 
 
-def test_groups_and_attempts_say_why_their_credit_does_not_derive_again(groupwise: Run, changed: Path) -> None:
+def test_groups_and_rollouts_say_why_their_credit_does_not_derive_again(groupwise: Run, changed: Path) -> None:
     with RunFolder(changed) as run:
         groups = read_groups(run, 2)
         assert {group.underived for group in groups} == {SENTENCE}
@@ -63,33 +63,33 @@ def test_inspection_as_json_says_so_too(groupwise: Run, changed: Path) -> None:
 def test_the_report_says_so_where_it_shows_credit(groupwise: Run, changed: Path) -> None:
     groupwise("report", "run", "--out", "page.html")
     page = (changed.parent / "page.html").read_text(encoding="utf-8")
-    assert page.count(f"{SENTENCE}.") == 2, "with the credit, and with the attempts"
+    assert page.count(f"{SENTENCE}.") == 2, "with the credit, and with the rollouts"
 
 
-def test_an_audit_says_so_of_the_runs_own_recipe(groupwise: Run, changed: Path) -> None:
+def test_an_audit_says_so_of_the_runs_own_method(groupwise: Run, changed: Path) -> None:
     ran = groupwise("audit", "run")
     assert ran.status == 0
     assert ran.err == (
-        "this run's own recipe gives other advantages than the journal in 1 update, first in update 2 "
+        "this run's own method gives other advantages than the journal in 1 update, first in update 2 "
         f"({REASON}). The table shows what it gives the recorded rollouts alone.\n"
     )
 
 
 def test_a_run_whose_credit_derives_again_is_audited_without_a_word(groupwise: Run, tmp_path: Path) -> None:
-    write_run(tmp_path / "run", updates=1, tasks=2, attempts=3)
+    write_run(tmp_path / "run", updates=1, tasks=2, rollouts=3)
     assert groupwise("audit", "run").err == ""
 
 
-@pytest.mark.parametrize("recipe", [(), ("--recipe", "grpo", "--recipe", "run/config.toml")])
+@pytest.mark.parametrize("method", [(), ("--method", "grpo", "--method", "run/config.toml")])
 def test_an_audit_says_so_where_it_reads_less_than_trained(
-    groupwise: Run, tmp_path: Path, recipe: tuple[str, ...]
+    groupwise: Run, tmp_path: Path, method: tuple[str, ...]
 ) -> None:
     """Update 2 derives again from the journal, but an audit does not see the success that joined it."""
     write_rescue_run(tmp_path / "run")
-    ran = groupwise("audit", "run", *recipe)
+    ran = groupwise("audit", "run", *method)
     assert ran.status == 0
     assert ran.err.startswith(
-        "this run's own recipe gives other advantages than the journal in 1 update, first in update 2 "
+        "this run's own method gives other advantages than the journal in 1 update, first in update 2 "
         "(an audit leaves out replayed rollouts; "
     )
-    assert groupwise("audit", "run", "--recipe", "grpo").err == ""
+    assert groupwise("audit", "run", "--method", "grpo").err == ""

@@ -28,7 +28,7 @@ class Door(Part, slot="env"):
 
     max_steps: int = 1
 
-    def panel(self, split):
+    def task_set(self, split):
         numbers = {"train": range(8), "validation": range(8, 10), "test": range(10, 14)}[split]
         return tuple(Task.create(env="door", split=split, payload={"number": number}) for number in numbers)
 
@@ -55,7 +55,7 @@ class Hall:
 '''
 RUN = """
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 
 [env]
 kind = "doors:Door"
@@ -65,7 +65,7 @@ kind = "doors:Door"
 
 [rollout]
 max_tokens = 1
-plan = {{ kind = "flat", attempts = 4 }}
+plan = {{ kind = "flat", rollouts = 4 }}
 
 [training]
 updates = 1

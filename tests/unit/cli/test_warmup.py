@@ -34,7 +34,7 @@ def test_the_folder_holds_what_was_taught_and_a_run_begins_with_it(groupwise: Ru
     assert ran.out.startswith("before the first update: success 100.0 %")
 
 
-def test_recorded_attempts_teach_instead_of_the_expert(groupwise: Run, tmp_path: Path) -> None:
+def test_recorded_rollouts_teach_instead_of_the_expert(groupwise: Run, tmp_path: Path) -> None:
     said = {"alpha": "delta", "bravo": "bravo", "charlie": "charlie", "delta": "delta"}
     write(
         tmp_path / "seen.jsonl",

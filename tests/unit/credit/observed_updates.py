@@ -1,4 +1,4 @@
-"""Updates as a part that remembers observes them, of attempts with the rewards that a test gives."""
+"""Updates as a part that remembers observes them, of rollouts with the rewards that a test gives."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from groupwise import Step, Task, Trajectory
 from groupwise.parts.stateful import ObservedUpdate
 
 
-def attempt(task: str, number: int, *rewards: float, shaped: float = 0.0) -> Trajectory:
+def rollout(task: str, number: int, *rewards: float, shaped: float = 0.0) -> Trajectory:
     steps = tuple(Step(index=i, reward=reward, shaped=shaped) for i, reward in enumerate(rewards))
-    return Trajectory(id=f"{task}/{number}", task=Task(id=task), attempt=number, steps=steps)
+    return Trajectory(id=f"{task}/{number}", task=Task(id=task), rollout=number, steps=steps)
 
 
 def make_update(*trajectories: Trajectory) -> ObservedUpdate:

@@ -11,14 +11,14 @@ from groupwise.methods.salt import ByEdge
 from tests.unit.tables import columns, number_groups, table, walks
 
 
-def moves(*attempts: list[tuple[Any, Any]], **extra: list[Any]) -> StepTable:
-    """One task; each attempt is a list of (state, action)."""
+def moves(*rollouts: list[tuple[Any, Any]], **extra: list[Any]) -> StepTable:
+    """One task; each rollout is a list of (state, action)."""
     rows = [
         ("q", number, index, state, action, 0.0)
-        for number, attempt in enumerate(attempts)
-        for index, (state, action) in enumerate(attempt)
+        for number, rollout in enumerate(rollouts)
+        for index, (state, action) in enumerate(rollout)
     ]
-    return StepTable.from_columns(**columns("task attempt index state action reward", *rows), **extra)
+    return StepTable.from_columns(**columns("task rollout index state action reward", *rows), **extra)
 
 
 def labels(rows: StepTable, **fields: Any) -> list[int]:
@@ -26,7 +26,7 @@ def labels(rows: StepTable, **fields: Any) -> list[int]:
 
 
 def test_equal_state_action_and_next_state_are_one_edge() -> None:
-    # Edges (START,a,go,b) (a,b,go,END) in both attempts.
+    # Edges (START,a,go,b) (a,b,go,END) in both rollouts.
     rows = moves([("a", "go"), ("b", "go")], [("a", "go"), ("b", "go")])
     assert labels(rows) == [0, 1, 0, 1]
 
@@ -42,14 +42,14 @@ def test_another_next_state_is_another_edge_unless_it_is_not_asked_for() -> None
     assert labels(rows, next_state=False) == [0, 1, 0, 2]
 
 
-def test_the_end_of_an_attempt_is_a_next_state_of_its_own() -> None:
+def test_the_end_of_an_rollout_is_a_next_state_of_its_own() -> None:
     rows = moves([("a", "go"), ("a", "go")], [("a", "go")])
     # Without history: (a,go,a), (a,go,END), (a,go,END).
     assert labels(rows, history=0) == [0, 1, 1]
     assert labels(rows, history=0, next_state=False) == [0, 0, 0]
 
 
-def test_the_start_of_an_attempt_is_a_state_before_of_its_own() -> None:
+def test_the_start_of_an_rollout_is_a_state_before_of_its_own() -> None:
     rows = moves([("a", "go"), ("a", "go"), ("a", "go")], [("a", "go")])
     # History 1: (START,a) (a,a) (a,a) | (START,a)
     assert labels(rows, history=1, next_state=False) == [0, 1, 1, 0]
@@ -68,7 +68,7 @@ def test_history_reaches_as_far_back_as_it_says() -> None:
 
 
 def test_a_boundary_is_not_the_first_state_of_the_table() -> None:
-    # "a" is the first state: its code must differ from the boundary's. Second attempt: b after a, not after START.
+    # "a" is the first state: its code must differ from the boundary's. Second rollout: b after a, not after START.
     rows = moves([("a", "go"), ("b", "go")], [("b", "go")])
     assert labels(rows, next_state=False) == [0, 1, 2]
     # As a next state: (a,go,a) and (a,go,END) differ.
@@ -100,7 +100,7 @@ def test_a_state_of_none_before_or_after_leaves_the_step_unmerged() -> None:
 
 def test_a_missing_row_in_the_window_leaves_the_step_unmerged() -> None:
     rows = table(
-        "task attempt index state action reward",
+        "task rollout index state action reward",
         *(("q", 0, index, "s", "go", 0.0) for index in (0, 1, 3, 4, 5)),
     )
     # 1 has no next row, 3 has no row before.
@@ -109,9 +109,9 @@ def test_a_missing_row_in_the_window_leaves_the_step_unmerged() -> None:
     assert labels(rows, history=2, next_state=False) == [0, 1, -1, -1, 2]
 
 
-def test_an_attempt_recorded_from_the_middle_starts_at_the_boundary() -> None:
+def test_an_rollout_recorded_from_the_middle_starts_at_the_boundary() -> None:
     rows = table(
-        "task attempt index state action reward",
+        "task rollout index state action reward",
         ("q", 0, 0, "s", "go", 0.0),
         ("q", 1, 7, "s", "go", 0.0),
     )
@@ -133,7 +133,7 @@ def test_a_recorded_next_state_nobody_stood_in_is_told_apart_from_all_states() -
 
 def test_a_recorded_next_state_fills_a_gap() -> None:
     rows = table(
-        "task attempt index state action reward next_state",
+        "task rollout index state action reward next_state",
         ("q", 0, 0, "s", "go", 0.0, "s"),
         ("q", 0, 2, "s", "go", 0.0, None),
     )
@@ -148,7 +148,7 @@ def test_states_that_are_equal_after_normalising_have_one_code_in_the_record_too
 
 
 def test_edges_of_two_tasks_stay_apart() -> None:
-    rows = table("task attempt index state action reward", ("p", 0, 0, "s", "go", 0.0), ("q", 0, 0, "s", "go", 0.0))
+    rows = table("task rollout index state action reward", ("p", 0, 0, "s", "go", 0.0), ("q", 0, 0, "s", "go", 0.0))
     assert labels(rows) == [0, 1]
 
 
@@ -177,6 +177,6 @@ def test_an_action_that_cannot_be_compared_is_named_by_its_column() -> None:
 
 
 def test_recorded_next_states_that_differ_stay_apart_also_among_known_states() -> None:
-    # Both attempts go from a; the records say that one came to b and the other to c, which are states of the task.
+    # Both rollouts go from a; the records say that one came to b and the other to c, which are states of the task.
     rows = moves([("a", "go"), ("b", "x")], [("a", "go"), ("c", "x")], next_state=["b", None, "c", None])
     assert labels(rows, history=0) == [0, 1, 2, 3]

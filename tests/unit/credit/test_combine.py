@@ -51,7 +51,7 @@ def test_a_sum_of_one_term_is_that_term_times_its_weight() -> None:
 
 
 def test_a_step_of_a_sum_is_compared_if_any_term_compared_it() -> None:
-    # A task with one attempt: the state term compares nothing, nor does the episode.
+    # A task with one rollout: the state term compares nothing, nor does the episode.
     rows = walks(["s", "s"], rewards=[[0, 2]])
     by_step = STATE.model_copy(update={"average": "step"})
     credit = Sum(terms=terms((1, EPISODE), (1, by_step)))(rows)

@@ -1,4 +1,4 @@
-"""Filters: the pivot attempt of each task, and the tasks that are solved."""
+"""Filters: the pivot rollout of each task, and the tasks that are solved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from groupwise.methods.mc_grpo import DropPivot
 from tests.unit.tables import single_steps, table
 
 
-def test_the_attempt_at_the_median_is_dropped_in_each_task() -> None:
+def test_the_rollout_at_the_median_is_dropped_in_each_task() -> None:
     # Medians 2 (of 5, 2, 1) and 7 (of 7, 9, 6).
     rows = single_steps([5, 2, 1], [7, 9, 6])
     assert DropPivot()(rows).tolist() == [True, False, True, False, True, True]
@@ -21,13 +21,13 @@ def test_of_an_even_number_the_lower_median_is_the_pivot() -> None:
     assert DropPivot()(single_steps([4, 3, 2, 1])).tolist() == [True, True, False, True]
 
 
-def test_of_several_attempts_at_the_median_the_lowest_id_is_dropped() -> None:
+def test_of_several_rollouts_at_the_median_the_lowest_id_is_dropped() -> None:
     assert DropPivot()(single_steps([1, 0, 0, 0])).tolist() == [True, False, True, True]
 
 
 def test_all_steps_of_the_pivot_are_dropped() -> None:
     rows = table(
-        "task attempt index reward",
+        "task rollout index reward",
         ("q", "a", 0, 0.0),
         ("q", "a", 1, 1.0),
         ("q", "b", 0, 2.0),
@@ -38,13 +38,13 @@ def test_all_steps_of_the_pivot_are_dropped() -> None:
     assert DropPivot()(rows).tolist() == [True, True, False, False, True]
 
 
-def test_a_lone_attempt_is_its_own_pivot() -> None:
+def test_a_lone_rollout_is_its_own_pivot() -> None:
     assert DropPivot()(single_steps([3])).tolist() == [False]
 
 
-def test_a_long_attempt_does_not_weigh_more_in_the_median() -> None:
+def test_a_long_rollout_does_not_weigh_more_in_the_median() -> None:
     rows = table(
-        "task attempt index reward outcome",
+        "task rollout index reward outcome",
         *(("q", 0, index, 0.0, 0.0) for index in range(5)),
         ("q", 1, 0, 0.0, 1.0),
         ("q", 2, 0, 0.0, 2.0),
@@ -52,7 +52,7 @@ def test_a_long_attempt_does_not_weigh_more_in_the_median() -> None:
     assert DropPivot()(rows).tolist() == [True] * 5 + [False, True]
 
 
-def test_a_task_is_dropped_only_if_every_attempt_reached_the_best() -> None:
+def test_a_task_is_dropped_only_if_every_rollout_reached_the_best() -> None:
     rows = single_steps([1, 1], [1, 0], [0, 0])
     assert DropSolved()(rows).tolist() == [False, False, True, True, True, True]
 
@@ -82,7 +82,7 @@ def test_a_sum_may_miss_the_best_by_a_billionth_of_it_but_of_no_less_than_1(
 def test_solved_goes_by_accuracy_where_it_is_given() -> None:
     """Both tasks have a length term: the first is right throughout, the second was wrong once and earned more."""
     rows = table(
-        "task attempt index reward accuracy",
+        "task rollout index reward accuracy",
         ("p", 0, 0, 0.8, 1.0),
         ("p", 1, 0, 0.9, 1.0),
         ("q", 0, 0, 1.0, 0.0),
@@ -91,44 +91,44 @@ def test_solved_goes_by_accuracy_where_it_is_given() -> None:
     assert DropSolved()(rows).tolist() == [False, False, True, True]
 
 
-@pytest.mark.parametrize("attempts", [2, 8])
-def test_an_even_number_of_attempts_has_no_pivot(attempts: int) -> None:
+@pytest.mark.parametrize("rollouts", [2, 8])
+def test_an_even_number_of_rollouts_has_no_pivot(rollouts: int) -> None:
     with pytest.raises(ConfigError) as caught:
-        DropPivot().check_attempts(attempts)
+        DropPivot().check_rollouts(rollouts)
     assert str(caught.value) == (
-        f"rollout.plan.attempts is {attempts}, but the filter drop_pivot drops the attempt at the median, and only an "
-        f"odd number has one; give {attempts + 1} to train on {attempts}"
+        f"rollout.plan.rollouts is {rollouts}, but the filter drop_pivot drops the rollout at the median, and only an "
+        f"odd number has one; give {rollouts + 1} to train on {rollouts}"
     )
-    DropPivot().check_attempts(attempts + 1)
-    ZeroSpread().check_attempts(attempts)
+    DropPivot().check_rollouts(rollouts + 1)
+    ZeroSpread().check_rollouts(rollouts)
 
 
-def test_solved_goes_by_the_return_of_the_attempt_not_of_the_step() -> None:
-    rows = table("task attempt index reward", ("q", 0, 0, 0.5), ("q", 0, 1, 0.5), ("q", 1, 0, 1.0))
+def test_solved_goes_by_the_return_of_the_rollout_not_of_the_step() -> None:
+    rows = table("task rollout index reward", ("q", 0, 0, 0.5), ("q", 0, 1, 0.5), ("q", 1, 0, 1.0))
     assert DropSolved()(rows).tolist() == [False, False, False]
 
 
-def test_tasks_whose_attempts_did_equally_well_are_dropped() -> None:
+def test_tasks_whose_rollouts_did_equally_well_are_dropped() -> None:
     rows = single_steps([1, 1], [1, 0], [0, 0, 0])
     assert ZeroSpread()(rows).tolist() == [False, False, True, True, False, False, False]
     # The last bit is a difference.
     assert ZeroSpread()(single_steps([1.0, np.nextafter(1.0, 2.0)])).tolist() == [True, True]
 
 
-def test_a_task_with_one_attempt_is_dropped_unless_it_is_to_be_kept() -> None:
+def test_a_task_with_one_rollout_is_dropped_unless_it_is_to_be_kept() -> None:
     rows = single_steps([3], [1, 1], [1, 0])
     assert ZeroSpread()(rows).tolist() == [False, False, False, True, True]
     assert ZeroSpread(alone="keep")(rows).tolist() == [True, False, False, True, True]
 
 
-def test_a_lone_attempt_of_several_steps_is_still_one_attempt() -> None:
-    rows = table("task attempt index reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0))
+def test_a_lone_rollout_of_several_steps_is_still_one_rollout() -> None:
+    rows = table("task rollout index reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0))
     assert ZeroSpread(alone="keep")(rows).tolist() == [True, True]
 
 
 def test_accuracy_decides_where_it_is_given() -> None:
     rows = table(
-        "task attempt index reward accuracy",
+        "task rollout index reward accuracy",
         ("p", 0, 0, 0.5, 1.0),
         ("p", 1, 0, 0.7, 1.0),
         ("q", 0, 0, 0.5, 1.0),
@@ -137,7 +137,7 @@ def test_accuracy_decides_where_it_is_given() -> None:
     assert ZeroSpread()(rows).tolist() == [False, False, True, True]
 
 
-def test_only_dropping_or_keeping_is_offered_for_lone_attempts() -> None:
+def test_only_dropping_or_keeping_is_offered_for_lone_rollouts() -> None:
     with pytest.raises(ConfigError) as caught:
         ZeroSpread(alone="raw")
     assert str(caught.value) == "ZeroSpread: alone: input should be 'drop' or 'keep', found 'raw'"

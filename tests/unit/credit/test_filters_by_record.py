@@ -1,4 +1,4 @@
-"""Filters that go by how an attempt was recorded: the age of the weights that sampled it, and what was cut off."""
+"""Filters that go by how a rollout was recorded: the age of the weights that sampled it, and what was cut off."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tests.unit.tables import single_steps, table
 TASK = Task(id="t")
 
 
-def attempt(number: int, *steps: Step, stop: StopReason = StopReason.TERMINATED, version: int = 0) -> Trajectory:
-    return Trajectory(id=f"r{number}", task=TASK, attempt=number, steps=steps, stop=stop, versions=(version,))
+def rollout(number: int, *steps: Step, stop: StopReason = StopReason.TERMINATED, version: int = 0) -> Trajectory:
+    return Trajectory(id=f"r{number}", task=TASK, rollout=number, steps=steps, stop=stop, versions=(version,))
 
 
-def test_attempts_of_older_weights_than_allowed_are_dropped() -> None:
-    rows = StepTable.from_trajectories([attempt(n, Step(index=0), version=n) for n in range(4)], version=3)
-    assert Staleness(max_age=0)(rows).tolist() == [False, False, False, True]
-    assert Staleness(max_age=1)(rows).tolist() == [False, False, True, True]
-    assert Staleness(max_age=3)(rows).tolist() == [True] * 4
+def test_rollouts_of_older_weights_than_allowed_are_dropped() -> None:
+    rows = StepTable.from_trajectories([rollout(n, Step(index=0), version=n) for n in range(4)], version=3)
+    assert Staleness(max_staleness=0)(rows).tolist() == [False, False, False, True]
+    assert Staleness(max_staleness=1)(rows).tolist() == [False, False, True, True]
+    assert Staleness(max_staleness=3)(rows).tolist() == [True] * 4
 
 
-def test_an_attempt_is_as_old_as_its_oldest_step() -> None:
-    rows = table("task attempt index reward age", ("t", 0, 0, 0.0, 2), ("t", 0, 1, 0.0, 1), ("t", 1, 0, 0.0, 1))
-    assert Staleness(max_age=1)(rows).tolist() == [False, False, True]
+def test_an_rollout_is_as_old_as_its_oldest_step() -> None:
+    rows = table("task rollout index reward age", ("t", 0, 0, 0.0, 2), ("t", 0, 1, 0.0, 1), ("t", 1, 0, 0.0, 1))
+    assert Staleness(max_staleness=1)(rows).tolist() == [False, False, True]
 
 
 def test_what_is_stale_still_counts_in_the_statistics() -> None:
-    old = attempt(0, Step(index=0, reward=1.0), version=0)
-    fresh = attempt(1, Step(index=0, reward=0.0), version=9)
+    old = rollout(0, Step(index=0, reward=1.0), version=0)
+    fresh = rollout(1, Step(index=0, reward=0.0), version=9)
     algorithm = Algorithm(advantage=methods.dr_grpo().advantage, filters=(Staleness(),))
     rows = StepTable.from_trajectories([old, fresh], version=9)
     assert algorithm.keep(rows).tolist() == [False, True]
@@ -51,39 +51,39 @@ def test_a_table_without_ages_says_where_they_come_from() -> None:
 
 def test_a_negative_age_allows_nothing() -> None:
     with pytest.raises(ConfigError) as caught:
-        Staleness(max_age=-1)
-    assert str(caught.value) == "Staleness: max_age: input should be greater than or equal to 0, found -1"
+        Staleness(max_staleness=-1)
+    assert str(caught.value) == "Staleness: max_staleness: input should be greater than or equal to 0, found -1"
 
 
 def make_limited_table() -> StepTable:
-    """Three attempts: one with a response that was cut off, one that the limit on steps ended, one that is whole."""
+    """Three rollouts: one with a response that was cut off, one that the limit on steps ended, one that is whole."""
     return StepTable.from_trajectories(
         [
-            attempt(0, Step(index=0), Step(index=1, cut=True)),
-            attempt(1, Step(index=0), Step(index=1), stop=StopReason.TRUNCATED),
-            attempt(2, Step(index=0)),
+            rollout(0, Step(index=0), Step(index=1, cut=True)),
+            rollout(1, Step(index=0), Step(index=1), stop=StopReason.TRUNCATED),
+            rollout(2, Step(index=0)),
         ]
     )
 
 
-def test_responses_that_were_cut_off_are_dropped_and_the_rest_of_the_attempt_trains() -> None:
+def test_responses_that_were_cut_off_are_dropped_and_the_rest_of_the_rollout_trains() -> None:
     assert OverlongMask()(make_limited_table()).tolist() == [True, False, True, True, True]
 
 
-def test_attempts_that_the_limit_on_steps_cut_off_are_dropped_whole_where_asked() -> None:
-    assert OverlongMask(attempts="drop")(make_limited_table()).tolist() == [True, False, False, False, True]
+def test_rollouts_that_the_limit_on_steps_cut_off_are_dropped_whole_where_asked() -> None:
+    assert OverlongMask(rollouts="drop")(make_limited_table()).tolist() == [True, False, False, False, True]
 
 
 def test_other_ends_than_a_limit_are_no_reason_to_drop() -> None:
     ends = [stop for stop in StopReason if stop is not StopReason.TRUNCATED]
-    rows = StepTable.from_trajectories([attempt(n, Step(index=0), stop=stop) for n, stop in enumerate(ends)])
-    assert OverlongMask(attempts="drop")(rows).tolist() == [True] * len(ends)
+    rows = StepTable.from_trajectories([rollout(n, Step(index=0), stop=stop) for n, stop in enumerate(ends)])
+    assert OverlongMask(rollouts="drop")(rows).tolist() == [True] * len(ends)
 
 
 def test_what_was_cut_off_still_counts_in_the_statistics() -> None:
     algorithm = Algorithm(advantage=methods.dr_grpo().advantage, filters=(OverlongMask(),))
     steps = [Step(index=0, reward=1.0), Step(index=0, reward=0.0, cut=True)]
-    rows = StepTable.from_trajectories([attempt(n, step) for n, step in enumerate(steps)])
+    rows = StepTable.from_trajectories([rollout(n, step) for n, step in enumerate(steps)])
     assert algorithm.keep(rows).tolist() == [True, False]
     assert algorithm.advantage(rows).values.tolist() == [0.5, -0.5]
 
@@ -92,13 +92,13 @@ def test_what_was_cut_off_still_counts_in_the_statistics() -> None:
     ("part", "name", "source"),
     [
         (OverlongMask(), "cut", "Step.cut"),
-        (OverlongMask(attempts="drop"), "stop", "Trajectory.stop"),
+        (OverlongMask(rollouts="drop"), "stop", "Trajectory.stop"),
     ],
 )
 def test_a_table_that_does_not_know_what_was_cut_says_where_it_comes_from(
     part: OverlongMask, name: str, source: str
 ) -> None:
-    rows = table("task attempt index reward cut", ("t", 0, 0, 0.0, False)) if name == "stop" else single_steps([1.0])
+    rows = table("task rollout index reward cut", ("t", 0, 0, 0.0, False)) if name == "stop" else single_steps([1.0])
     with pytest.raises(RecordError) as caught:
         part(rows)
     known = "cut" if name == "stop" else "(none)"
@@ -108,7 +108,7 @@ def test_a_table_that_does_not_know_what_was_cut_says_where_it_comes_from(
     )
 
 
-attempts_drawn = st.lists(
+rollouts_drawn = st.lists(
     st.tuples(
         st.lists(st.booleans(), min_size=1, max_size=4),
         st.sampled_from(StopReason),
@@ -120,13 +120,13 @@ attempts_drawn = st.lists(
 )
 
 
-@given(attempts_drawn, st.integers(0, 5), st.randoms(use_true_random=False))
-def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, max_age: int, rng: object) -> None:  # type: ignore[type-arg]
+@given(rollouts_drawn, st.integers(0, 5), st.randoms(use_true_random=False))
+def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, max_staleness: int, rng: object) -> None:  # type: ignore[type-arg]
     records = [
         Trajectory(
             id=f"r{number}",
             task=Task(id=f"task {task}"),
-            attempt=number,
+            rollout=number,
             steps=tuple(Step(index=i, cut=cut) for i, cut in enumerate(cuts)),
             stop=stop,
             versions=(5 - age,),
@@ -140,9 +140,11 @@ def test_a_loop_would_keep_the_same_rows_in_any_order(drawn: list, max_age: int,
     def keep(part: Staleness | OverlongMask) -> list[bool]:
         return Algorithm(advantage=methods.dr_grpo().advantage, filters=(part,)).keep(rows).tolist()
 
-    assert keep(Staleness(max_age=max_age)) == [5 - record.versions[0] <= max_age for record, _ in steps]
+    assert keep(Staleness(max_staleness=max_staleness)) == [
+        5 - record.versions[0] <= max_staleness for record, _ in steps
+    ]
     assert keep(OverlongMask()) == [not step.cut for _, step in steps]
-    assert keep(OverlongMask(attempts="drop")) == [
+    assert keep(OverlongMask(rollouts="drop")) == [
         not step.cut and record.stop != "truncated" for record, step in steps
     ]
-    assert np.array_equal(keep(Staleness(max_age=5)), [True] * len(steps))
+    assert np.array_equal(keep(Staleness(max_staleness=5)), [True] * len(steps))

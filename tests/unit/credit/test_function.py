@@ -11,7 +11,7 @@ from groupwise import ConfigError, RecordError, Task, Trajectory
 from groupwise.credit import FunctionReward, StepReward, score_trajectory
 from groupwise.parts.outside import only_reading
 from tests.unit.credit import own_functions
-from tests.unit.credit.attempts import attempt
+from tests.unit.credit.rollouts import rollout
 
 HERE = "tests.unit.credit.own_functions"
 
@@ -21,7 +21,7 @@ def make(name: str, **settings: object) -> FunctionReward:
 
 
 def play(*responses: str, payload: dict[str, object] | None = None) -> Trajectory:
-    played = attempt(*({"observation": f"seen {said}", "action": said, "tokens": len(said)} for said in responses))
+    played = rollout(*({"observation": f"seen {said}", "action": said, "tokens": len(said)} for said in responses))
     return replace(played, task=Task(id="t", payload=payload or {}))
 
 
@@ -125,32 +125,32 @@ NO_NUMBER = "return a number, or a list of one for each step"
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("fail", f"task 't', attempt 3: reward '{HERE}:fail' raised KeyError: 'price' ({FAILS}); fix the function"),
-        ("say_words", f"task 't', attempt 3: reward '{HERE}:say_words' returned a str; {NO_NUMBER}"),
+        ("fail", f"task 't', rollout 3: reward '{HERE}:fail' raised KeyError: 'price' ({FAILS}); fix the function"),
+        ("say_words", f"task 't', rollout 3: reward '{HERE}:say_words' returned a str; {NO_NUMBER}"),
         (
             "say_word_in_list",
-            f"task 't', attempt 3: reward '{HERE}:say_word_in_list' returned a list whose element 0 is a str, found "
+            f"task 't', rollout 3: reward '{HERE}:say_word_in_list' returned a list whose element 0 is a str, found "
             "'a'; expected a number",
         ),
         (
             "say_word_for_second_step",
-            f"task 't', attempt 3: reward '{HERE}:say_word_for_second_step' returned a list whose element 1 is a str, "
+            f"task 't', rollout 3: reward '{HERE}:say_word_for_second_step' returned a list whose element 1 is a str, "
             "found 'b'; expected a number",
         ),
-        ("say_nothing", f"task 't', attempt 3: reward '{HERE}:say_nothing' returned nothing; {NO_NUMBER}"),
+        ("say_nothing", f"task 't', rollout 3: reward '{HERE}:say_nothing' returned nothing; {NO_NUMBER}"),
         (
             "match_answer",
-            f"task 't', attempt 3: reward '{HERE}:match_answer' takes 'answer', which the task's payload does not have "
+            f"task 't', rollout 3: reward '{HERE}:match_answer' takes 'answer', which the task's payload does not have "
             "(it is empty); add it to the tasks, or give a default",
         ),
         (
             "forget_batch",
-            f"task 't', attempt 3: reward '{HERE}:forget_batch' got a batch of 1 completion and returned the "
+            f"task 't', rollout 3: reward '{HERE}:forget_batch' got a batch of 1 completion and returned the "
             "float 0.5; return a list of one number for each",
         ),
     ],
 )
-def test_what_goes_wrong_at_work_names_the_attempt(name: str, sentence: str) -> None:
+def test_what_goes_wrong_at_work_names_the_rollout(name: str, sentence: str) -> None:
     with pytest.raises(RecordError) as raised:
         make(name)(play("a"))
     assert str(raised.value) == sentence

@@ -1,4 +1,4 @@
-"""Credit by rank: what was worked by hand, relations to other methods, and facts that do not fit."""
+"""Credit by rank: what was worked by hand, relations to other methods, and info that do not fit."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ GRPO = methods.grpo().advantage
 
 def credit_of(part: Any, *lists: dict[str, Any], tokens: int = 4, task: list[str] | None = None) -> TokenCredit:
     """The credit of lists of one group, each said in so many tokens and earning 1 and 0 in turn."""
-    names = dict.fromkeys(name for facts in lists for name in facts)
+    names = dict.fromkeys(name for info in lists for name in info)
     table = StepTable.from_columns(
         task=task or ["t"] * len(lists),
-        attempt=list(range(len(lists))),
-        index=[0] * len(lists),
+        rollout=list(range(len(lists))),
+        step=[0] * len(lists),
         reward=[float(number % 2 == 0) for number in range(len(lists))],
-        **{name: [facts.get(name) for facts in lists] for name in names},
+        **{name: [info.get(name) for info in lists] for name in names},
     )
     rows = [{"response_ids": list(range(tokens))} for _ in lists]
     made: TokenCredit = part(table, GRPO(table).by_step(), TokenTable.from_rows(table, rows))
@@ -51,7 +51,7 @@ def test_a_rank_that_is_not_filled_earned_nothing_and_is_compared() -> None:
     assert made.values.tolist() == pytest.approx([0, 0, 0, -0.1, 0, 0, 1 / (2**0.5 + 1e-4), 0.1])
 
 
-def test_equal_ranks_give_exactly_0_and_so_does_a_task_with_one_attempt() -> None:
+def test_equal_ranks_give_exactly_0_and_so_does_a_task_with_one_rollout() -> None:
     third = {**TWO, "item_relevance": [0.1, 0.7]}
     assert credit_of(RankCredit(reward="log_decay"), third, third, third).values[:3].tolist() == [0.0] * 3
     assert credit_of(RankCredit(), TWO, third, task=["s", "t"]).values[[0, 1, 2, 4, 5, 6]].tolist() == [0.0] * 6
@@ -61,7 +61,7 @@ def test_at_the_first_rank_what_follows_is_the_discounted_gain_of_the_list() -> 
     relevance = [[3, 0, 1], [0, 2, 2], [1, 1, 0]]
     lists = [{**TWO, "list_length": 3, "item_relevance": r, "item_tokens": [[0, 1], [1, 2], [2, 3]]} for r in relevance]
     gains = [sum(degree / np.log2(rank + 2) for rank, degree in enumerate(degrees)) for degrees in relevance]
-    table = StepTable.from_columns(task=["t"] * 3, attempt=[0, 1, 2], index=[0] * 3, reward=gains)
+    table = StepTable.from_columns(task=["t"] * 3, rollout=[0, 1, 2], step=[0] * 3, reward=gains)
     made = credit_of(RankCredit(reward="log_decay"), *lists)
     assert made.values[::4].tolist() == pytest.approx(methods.grpo(eps=1e-4).advantage(table).values.tolist())
 
@@ -90,23 +90,23 @@ def test_whitening_keeps_the_spans() -> None:
         ({"end_token": 4}, "end_token is 4, but the step has 4 sampled tokens; measure it with item_tokens"),
     ],
 )
-def test_facts_that_do_not_fit_are_refused(change: dict[str, Any], words: str) -> None:
+def test_info_that_do_not_fit_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(RecordError, match=words) as raised:
         credit_of(RankCredit(), TWO, {**TWO, **change})
-    assert str(raised.value).startswith("task 't', attempt 1, index 0: ")
+    assert str(raised.value).startswith("task 't', rollout 1, index 0: ")
 
 
-def test_attempts_of_several_steps_are_refused() -> None:
+def test_rollouts_of_several_steps_are_refused() -> None:
     table = StepTable.from_columns(
         task=["t"] * 2,
-        attempt=[0, 0],
-        index=[0, 1],
+        rollout=[0, 0],
+        step=[0, 1],
         reward=[0.0, 1.0],
-        **{name: [fact] * 2 for name, fact in TWO.items()},
+        **{name: [info_key] * 2 for name, info_key in TWO.items()},
     )
     tokens = TokenTable.from_rows(table, [{"response_ids": [1, 2, 3, 4]}] * 2)
     with pytest.raises(
-        RecordError, match="its attempt has several steps, and rank_credit compares lists of one answer"
+        RecordError, match="its rollout has several steps, and rank_credit compares lists of one answer"
     ):
         RankCredit()(table, GRPO(table).by_step(), tokens)
 

@@ -49,7 +49,7 @@ def test_credit_is_the_distance_from_the_mean_over_deviation_and_eps() -> None:
     assert credit.compared.tolist() == [True] * 5
 
 
-def test_mean_sample_deviation_attempts_and_zero_are_the_defaults() -> None:
+def test_mean_sample_deviation_rollouts_and_zero_are_the_defaults() -> None:
     plain = Relative(by=ByTask(), of=EpisodeReturn())
     assert plain.config() == {
         "kind": "relative",
@@ -57,7 +57,7 @@ def test_mean_sample_deviation_attempts_and_zero_are_the_defaults() -> None:
         "of": {"kind": "episode_return"},
         "baseline": {"kind": "mean"},
         "scale": {"kind": "deviation", "ddof": 1, "eps": 1e-6, "factor": 1.0},
-        "average": "attempt",
+        "average": "rollout",
         "alone": "zero",
         "virtual": [],
         "virtual_is_company": True,
@@ -66,11 +66,11 @@ def test_mean_sample_deviation_attempts_and_zero_are_the_defaults() -> None:
 
 
 LONG_AND_SHORT = table(
-    "task attempt index reward outcome", *(("q", 0, i, 0.0, 0.0) for i in range(3)), ("q", 1, 0, 0.0, 4.0)
+    "task rollout index reward outcome", *(("q", 0, i, 0.0, 0.0) for i in range(3)), ("q", 1, 0, 0.0, 4.0)
 )
 
 
-def test_each_attempt_counts_once_however_long_it_is() -> None:
+def test_each_rollout_counts_once_however_long_it_is() -> None:
     # Returns 0 and 4: mean 2, sample deviation sqrt(8).
     assert by_task()(LONG_AND_SHORT).values.tolist() == [-2, -2, -2, 2]
     scaled = by_task(scale=Deviation(eps=0))(LONG_AND_SHORT).values
@@ -83,26 +83,26 @@ def test_each_step_counts_where_steps_are_averaged() -> None:
     assert by_task(average="step", scale=Deviation(eps=0))(LONG_AND_SHORT).values.tolist() == [-0.5, -0.5, -0.5, 1.5]
 
 
-# Attempt 0 passes the state twice, with rewards 1 and 3; attempt 1 once, with 6. Other states are visited once.
+# Rollout 0 passes the state twice, with rewards 1 and 3; rollout 1 once, with 6. Other states are visited once.
 TWICE = walks(["s", "s", "x"], ["s", None], rewards=[[1, 3, 9], [6, 7]])
 
 
-def test_an_attempt_that_passes_a_group_twice_counts_with_its_mean() -> None:
-    # Attempts count 2 and 6: mean 4. Each step keeps its own value: 1 - 4, 3 - 4, 6 - 4.
+def test_an_rollout_that_passes_a_group_twice_counts_with_its_mean() -> None:
+    # Rollouts count 2 and 6: mean 4. Each step keeps its own value: 1 - 4, 3 - 4, 6 - 4.
     credit = by_state()(TWICE)
     assert credit.values.tolist() == [-3, -1, 0, 2, 0]
     assert credit.compared.tolist() == [True, True, False, True, False]
 
 
-def test_the_deviation_is_over_the_attempts_means() -> None:
+def test_the_deviation_is_over_the_rollouts_means() -> None:
     # 2 and 6: squares 4 + 4, over 1.
     deviation = math.sqrt(8)
     credit = by_state(scale=Deviation(eps=0))(TWICE)
     assert credit.values.tolist() == pytest.approx([-3 / deviation, -1 / deviation, 0, 2 / deviation, 0], rel=1e-15)
 
 
-def test_the_others_are_the_other_attempts() -> None:
-    # Steps of attempt 0 against 6, the step of attempt 1 against 2.
+def test_the_others_are_the_other_rollouts() -> None:
+    # Steps of rollout 0 against 6, the step of rollout 1 against 2.
     assert by_state(baseline=LeaveOneOut())(TWICE).values.tolist() == [-5, -3, 0, 4, 0]
 
 
@@ -112,7 +112,7 @@ def test_each_pass_counts_where_steps_are_averaged() -> None:
     assert values.tolist() == pytest.approx([1 - 10 / 3, 3 - 10 / 3, 0, 6 - 10 / 3, 0], rel=1e-15)
 
 
-def test_an_attempt_alone_with_itself_is_alone_unless_steps_are_averaged() -> None:
+def test_an_rollout_alone_with_itself_is_alone_unless_steps_are_averaged() -> None:
     rows = walks(["s", "s"], rewards=[[1, 3]])
     once = by_state()(rows)
     assert (once.values.tolist(), once.compared.tolist()) == ([0, 0], [False, False])
@@ -120,14 +120,14 @@ def test_an_attempt_alone_with_itself_is_alone_unless_steps_are_averaged() -> No
     assert (each.values.tolist(), each.compared.tolist()) == ([-1, 1], [True, True])
 
 
-@pytest.mark.parametrize("average", ["attempt", "step"])
+@pytest.mark.parametrize("average", ["rollout", "step"])
 def test_a_group_of_one_gets_0_and_is_not_compared(average: str) -> None:
     credit = by_task(average=average)(single_steps([5], [1, 0]))
     assert credit.values.tolist() == [0, 0.5, -0.5]
     assert credit.compared.tolist() == [False, True, True]
 
 
-@pytest.mark.parametrize("average", ["attempt", "step"])
+@pytest.mark.parametrize("average", ["rollout", "step"])
 def test_a_group_of_one_may_get_its_raw_signal_and_is_still_not_compared(average: str) -> None:
     credit = by_task(average=average, alone="raw", scale=Deviation())(single_steps([5], [1, 1]))
     assert credit.values.tolist() == [5, 0, 0]
@@ -144,7 +144,7 @@ def test_a_group_of_one_may_be_an_error_that_names_the_step_and_the_grouper() ->
     with pytest.raises(RecordError) as caught:
         by_state(alone="error")(TWICE)
     assert str(caught.value) == (
-        "task 'q', attempt 0, index 2: no other step in its group (ByState); add rollouts, or set alone to 'zero' "
+        "task 'q', rollout 0, index 2: no other step in its group (ByState); add rollouts, or set alone to 'zero' "
         "or 'raw'"
     )
 
@@ -160,8 +160,8 @@ def test_equal_members_give_exactly_0_and_are_compared() -> None:
     assert credit.compared.all()
 
 
-def test_equal_attempts_give_0_to_all_their_steps_even_where_steps_differ() -> None:
-    # Attempt 0 counts (1 + 3) / 2 = 2, attempt 1 counts 2: all members equal.
+def test_equal_rollouts_give_0_to_all_their_steps_even_where_steps_differ() -> None:
+    # Rollout 0 counts (1 + 3) / 2 = 2, rollout 1 counts 2: all members equal.
     credit = by_state(scale=Deviation())(walks(["s", "s"], ["s"], rewards=[[1, 3], [2]]))
     assert credit.values.tolist() == [0, 0, 0]
     assert not np.signbit(credit.values).any()
@@ -234,10 +234,10 @@ def test_made_up_members_equal_to_all_others_leave_exactly_0() -> None:
     assert credit.values.tolist() == [0, 0, pytest.approx(expected, rel=1e-14), pytest.approx(expected, rel=1e-14)]
 
 
-# States s and u each hold one attempt of another policy and one of the policy's own; t holds own attempts alone.
+# States s and u each hold one rollout of another policy and one of the policy's own; t holds own rollouts alone.
 # The off-policy step without a state is in no group, and marks none.
 MIXED = table(
-    "task attempt index state reward off_policy",
+    "task rollout index state reward off_policy",
     ("q", 0, 0, "s", 0.0, True),
     ("q", 1, 0, "s", 2.0, False),
     ("q", 2, 0, "t", 0.0, False),
@@ -280,19 +280,19 @@ def test_the_trace_of_a_flat_group_shows_the_scale_it_would_have_used() -> None:
 
 
 def test_the_baseline_in_the_trace_is_what_each_step_was_compared_with() -> None:
-    # Leave-one-out: each attempt sees the mean of the others.
+    # Leave-one-out: each rollout sees the mean of the others.
     trace = trace_of(by_task(baseline=LeaveOneOut()), single_steps([1, 3, 8]))
     assert trace.baseline.tolist() == [5.5, 4.5, 2]
 
 
 def test_the_same_column_is_compared_by_any_grouper() -> None:
-    rows = table("task attempt index reward luck", ("q", 0, 0, 0.0, 2), ("q", 1, 0, 0.0, 4))
+    rows = table("task rollout index reward luck", ("q", 0, 0, 0.0, 2), ("q", 1, 0, 0.0, 4))
     assert by_task(of=ColumnSignal(name="luck"))(rows).values.tolist() == [-1, 1]
 
 
 @pytest.mark.parametrize("field", ["average", "alone"])
 def test_a_word_that_is_not_offered_is_refused(field: str) -> None:
-    offered = {"average": "'attempt' or 'step'", "alone": "'zero', 'raw' or 'error'"}[field]
+    offered = {"average": "'rollout' or 'step'", "alone": "'zero', 'raw' or 'error'"}[field]
     with pytest.raises(ConfigError) as caught:
         by_task(**{field: "row"})
     assert str(caught.value) == f"Relative: {field}: input should be {offered}, found 'row'"

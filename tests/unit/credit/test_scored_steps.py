@@ -15,11 +15,11 @@ NOTE: Any = {"4": 0.1, "5": 0.2, "6": 0.4, "7": 0.3}
 """numbers, WebSTAR: a judge's distribution whose mean is 5.9."""
 
 
-def table_of(scores: list[Any], rewards: list[float], *, attempt: list[int] | None = None) -> StepTable:
-    attempt = attempt or list(range(len(scores)))
-    index = [attempt[:row].count(number) for row, number in enumerate(attempt)]
+def table_of(scores: list[Any], rewards: list[float], *, rollout: list[int] | None = None) -> StepTable:
+    rollout = rollout or list(range(len(scores)))
+    index = [rollout[:row].count(number) for row, number in enumerate(rollout)]
     return StepTable.from_columns(
-        task=["t"] * len(scores), attempt=attempt, index=index, reward=rewards, step_score=scores
+        task=["t"] * len(scores), rollout=rollout, step=index, reward=rewards, step_score=scores
     )
 
 
@@ -35,8 +35,8 @@ def test_the_mean_of_a_judges_distribution_counts() -> None:
 
 
 def test_praise_trains_on_good_steps_and_blame_on_bad_ones() -> None:
-    """Two attempts of two steps, a good one and a bad one each; the first attempt is praised, the second blamed."""
-    table = table_of([8.0, 2.0, 8.0, 2.0], [0.0, 1.0, 0.0, 0.0], attempt=[0, 0, 1, 1])
+    """Two rollouts of two steps, a good one and a bad one each; the first rollout is praised, the second blamed."""
+    table = table_of([8.0, 2.0, 8.0, 2.0], [0.0, 1.0, 0.0, 0.0], rollout=[0, 0, 1, 1])
     assert keep(ScoredSteps(), table) == [True, False, False, True]
     assert keep(ScoredSteps(by="imitation"), table) == [True, False, True, False]
     even = table_of([8.0, 2.0], [1.0, 1.0])
@@ -67,12 +67,12 @@ def test_it_equals_a_slow_loop() -> None:
 )
 def test_what_is_no_score_is_refused(score: Any) -> None:
     with pytest.raises(
-        RecordError, match=r"task 't', attempt 1, index 0: step_score is .*, but a finite score, or scores"
+        RecordError, match=r"task 't', rollout 1, index 0: step_score is .*, but a finite score, or scores"
     ):
         keep(ScoredSteps(), table_of([NOTE, score], [1.0, 0.0]))
 
 
 def test_without_scores_the_column_is_asked_for() -> None:
-    table = StepTable.from_columns(task=["t"], attempt=[0], index=[0], reward=[1.0])
+    table = StepTable.from_columns(task=["t"], rollout=[0], step=[0], reward=[1.0])
     with pytest.raises(RecordError, match="the table has no column 'step_score', which this method reads"):
         keep(ScoredSteps(), table)

@@ -1,4 +1,4 @@
-"""Scoring an attempt: the parts' sum, their scores by name, and rewards that are not finite."""
+"""Scoring a rollout: the parts' sum, their scores by name, and rewards that are not finite."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from groupwise.credit import (
     ZeroSpread,
     score_trajectory,
 )
-from tests.unit.credit.attempts import attempt, attempts
+from tests.unit.credit.rollouts import rollout, rollouts
 
 
 class Spoilt(Part, slot="reward"):
@@ -49,11 +49,11 @@ class Tip:
 
 
 def test_a_reward_that_is_no_part_scores_under_the_name_of_its_class() -> None:
-    assert score_trajectory(attempt({}, {}), [Tip()]).scores == {"Tip": 1.0, "return": 1.0}
+    assert score_trajectory(rollout({}, {}), [Tip()]).scores == {"Tip": 1.0, "return": 1.0}
 
 
 def test_step_rewards_are_the_sum_and_scores_tell_the_parts() -> None:
-    played = attempt({"reward": 1.0, "well_formed": False}, {"reward": 2.0}, solved=True)
+    played = rollout({"reward": 1.0, "well_formed": False}, {"reward": 2.0}, solved=True)
     scored = score_trajectory(
         played, [EnvironmentReward(weight=0.5), OutcomeReward(), MalformedResponseReward(penalty=0.25)]
     )
@@ -70,36 +70,36 @@ def test_step_rewards_are_the_sum_and_scores_tell_the_parts() -> None:
 
 
 def test_two_parts_of_one_kind_share_a_score() -> None:
-    scored = score_trajectory(attempt({}, {}), [StepReward(each=1.0), StepReward(each=0.5)])
+    scored = score_trajectory(rollout({}, {}), [StepReward(each=1.0), StepReward(each=0.5)])
     assert scored.scores == {"step": 3.0, "return": 3.0}
 
 
 def test_the_environment_alone_changes_nothing_but_tells_its_score() -> None:
-    played = attempt({"reward": 0.1, "tokens": 2}, {"reward": 0.2}, solved=False)
+    played = rollout({"reward": 0.1, "tokens": 2}, {"reward": 0.2}, solved=False)
     scored = score_trajectory(played, [EnvironmentReward()])
     assert scored.steps == played.steps
     assert scored.scores == {"success": 0.0, "environment": pytest.approx(0.3), "return": pytest.approx(0.3)}
 
 
-def test_an_attempt_without_steps_is_paid_nothing() -> None:
-    assert score_trajectory(attempt(), [EnvironmentReward(), StepReward()]).scores["return"] == 0.0
+def test_an_rollout_without_steps_is_paid_nothing() -> None:
+    assert score_trajectory(rollout(), [EnvironmentReward(), StepReward()]).scores["return"] == 0.0
 
 
 def test_no_reward_at_all_is_a_return_of_nothing() -> None:
-    assert [step.reward for step in score_trajectory(attempt({"reward": 5.0}), []).steps] == [0.0]
+    assert [step.reward for step in score_trajectory(rollout({"reward": 5.0}), []).steps] == [0.0]
 
 
 def test_judges_and_shaping_are_told_apart_only_where_there_are_both() -> None:
-    played = attempt({"reward": 1.0}, solved=True)
+    played = rollout({"reward": 1.0}, solved=True)
     assert "accuracy" not in score_trajectory(played, [EnvironmentReward(), OutcomeReward()]).scores
     assert "accuracy" not in score_trajectory(played, [StepReward(), FormatReward()]).scores
     assert score_trajectory(played, [EnvironmentReward(), StepReward()]).scores["accuracy"] == 1.0
 
 
 def test_a_length_penalty_does_not_make_equal_answers_worth_comparing() -> None:
-    """Both attempts are right, one rambles: the returns differ, and the filter still drops the task."""
+    """Both rollouts are right, one rambles: the returns differ, and the filter still drops the task."""
     rewards = [EnvironmentReward(), OverlongReward(limit=4, buffer=2)]
-    answers = [attempt({"reward": 1.0, "tokens": tokens}, attempt=tokens) for tokens in (1, 4)]
+    answers = [rollout({"reward": 1.0, "tokens": tokens}, rollout=tokens) for tokens in (1, 4)]
     table = StepTable.from_trajectories([score_trajectory(answer, rewards) for answer in answers])
     assert table.episode_return.tolist() == [1.0, 0.0]
     assert ZeroSpread()(table).tolist() == [False, False]
@@ -108,42 +108,42 @@ def test_a_length_penalty_does_not_make_equal_answers_worth_comparing() -> None:
 @pytest.mark.parametrize("amount", [math.nan, math.inf, -math.inf, -1e300])
 def test_a_part_that_pays_no_finite_number_is_named(amount: float) -> None:
     with pytest.raises(RecordError) as caught:
-        score_trajectory(attempt({}, {}, {}), [StepReward(), Spoilt(amount=amount)])
+        score_trajectory(rollout({}, {}, {}), [StepReward(), Spoilt(amount=amount)])
     assert str(caught.value) == (
-        f"task 't', attempt 3, step 1: reward 'tests.unit.credit.test_scoring:Spoilt' is {amount}; rewards are "
+        f"task 't', rollout 3, step 1: reward 'tests.unit.credit.test_scoring:Spoilt' is {amount}; rewards are "
         "finite and at most 1e+100: fix what computes it (a missing reward is not a zero)"
     )
 
 
 @pytest.mark.parametrize("amount", [1e100, -1e100])
 def test_the_largest_reward_may_be_paid(amount: float) -> None:
-    assert score_trajectory(attempt({}, {}), [Spoilt(amount=amount)]).scores["return"] == amount
+    assert score_trajectory(rollout({}, {}), [Spoilt(amount=amount)]).scores["return"] == amount
 
 
 @pytest.mark.parametrize("rewards", [[EnvironmentReward()], [StepReward()], [OutcomeReward(), EnvironmentReward()]])
 def test_an_environment_that_pays_no_finite_number_is_named_whoever_reads_it(rewards: list[Any]) -> None:
     with pytest.raises(RecordError) as caught:
-        score_trajectory(attempt({}, {"reward": math.nan}, solved=True), rewards)
+        score_trajectory(rollout({}, {"reward": math.nan}, solved=True), rewards)
     assert str(caught.value) == (
-        "task 't', attempt 3, step 1: the environment's own reward is nan; rewards are finite and at most 1e+100: "
+        "task 't', rollout 3, step 1: the environment's own reward is nan; rewards are finite and at most 1e+100: "
         "fix what computes it (a missing reward is not a zero)"
     )
 
 
 def test_a_part_must_pay_every_step() -> None:
     with pytest.raises(RecordError) as caught:
-        score_trajectory(attempt({}, {}), [Short()])
+        score_trajectory(rollout({}, {}), [Short()])
     assert str(caught.value) == (
-        "task 't', attempt 3: reward 'tests.unit.credit.test_scoring:Short' gave 1 numbers for 2 steps; give one per "
+        "task 't', rollout 3: reward 'tests.unit.credit.test_scoring:Short' gave 1 numbers for 2 steps; give one per "
         "step"
     )
 
 
-def test_an_attempt_with_an_outcome_of_its_own_is_refused() -> None:
+def test_an_rollout_with_an_outcome_of_its_own_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
-        score_trajectory(attempt({"reward": 1.0}, outcome=0.5), [EnvironmentReward()])
+        score_trajectory(rollout({"reward": 1.0}, outcome=0.5), [EnvironmentReward()])
     assert str(caught.value) == (
-        "task 't', attempt 3: it has an outcome of its own, 0.5, which would replace the rewards of its steps; leave "
+        "task 't', rollout 3: it has an outcome of its own, 0.5, which would replace the rewards of its steps; leave "
         "the outcome out, or the rewards"
     )
 
@@ -164,7 +164,7 @@ REWARDS = st.lists(
 )
 
 
-@given(attempts(), REWARDS, st.randoms(use_true_random=False))
+@given(rollouts(), REWARDS, st.randoms(use_true_random=False))
 def test_the_order_of_the_parts_changes_no_bit(played: Trajectory, rewards: list[Any], rng: Any) -> None:
     shuffled = rng.sample(rewards, len(rewards))
     assert [step.reward for step in score_trajectory(played, rewards).steps] == [
@@ -172,7 +172,7 @@ def test_the_order_of_the_parts_changes_no_bit(played: Trajectory, rewards: list
     ]
 
 
-@given(attempts(), REWARDS)
+@given(rollouts(), REWARDS)
 def test_the_return_is_what_the_steps_and_what_the_parts_earn(played: Trajectory, rewards: list[Any]) -> None:
     scored = score_trajectory(played, rewards)
     kinds = {part.config()["kind"] for part in rewards}
@@ -180,7 +180,7 @@ def test_the_return_is_what_the_steps_and_what_the_parts_earn(played: Trajectory
     assert scored.scores["return"] == pytest.approx(sum(scored.scores[kind] for kind in kinds), abs=1e-9)
 
 
-@given(attempts(), REWARDS)
+@given(rollouts(), REWARDS)
 def test_only_rewards_and_scores_change(played: Trajectory, rewards: list[Any]) -> None:
     scored = score_trajectory(played, rewards)
     back = replace(
@@ -192,7 +192,7 @@ def test_only_rewards_and_scores_change(played: Trajectory, rewards: list[Any]) 
     assert scored.scores["success"] == played.scores["success"]
 
 
-@given(attempts(), REWARDS)
-def test_an_attempt_is_paid_by_itself(played: Trajectory, rewards: list[Any]) -> None:
-    other = replace(played, task=Task(id="other"), attempt=0)
+@given(rollouts(), REWARDS)
+def test_an_rollout_is_paid_by_itself(played: Trajectory, rewards: list[Any]) -> None:
+    other = replace(played, task=Task(id="other"), rollout=0)
     assert score_trajectory(other, rewards).scores == score_trajectory(played, rewards).scores

@@ -11,7 +11,7 @@ from groupwise.methods.after_polychromic import SetShared
 def table_of(returns: list[float], kinds: str, **columns: list[object]) -> StepTable:
     num = len(returns)
     return StepTable.from_columns(
-        task=["q"] * num, attempt=range(num), index=[0] * num, reward=returns, action=list(kinds), **columns
+        task=["q"] * num, rollout=range(num), step=[0] * num, reward=returns, action=list(kinds), **columns
     )
 
 
@@ -53,8 +53,8 @@ def test_where_all_are_right_the_rare_kind_gains() -> None:
 def test_kinds_go_step_by_step_and_by_the_column_that_is_named() -> None:
     table = StepTable.from_columns(
         task=["q"] * 6,
-        attempt=[0, 0, 1, 1, 2, 2],
-        index=[0, 1] * 3,
+        rollout=[0, 0, 1, 1, 2, 2],
+        step=[0, 1] * 3,
         reward=[0.0, 1.0] * 3,
         action=["left", "up", "up", "left", "left", "up"],
         answer=[None, "7", None, "7", None, "7"],
@@ -68,16 +68,16 @@ def test_a_return_beyond_0_and_1_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
         SetShared()(table_of([1.0, 10.0], "ab"))
     assert str(caught.value) == (
-        "task 'q', attempt 1, index 0: the attempt brought 10, but set_shared needs numbers in [0, 1]; rescale them, "
+        "task 'q', rollout 1, index 0: the rollout brought 10, but set_shared needs numbers in [0, 1]; rescale them, "
         "or hand in `outcome`"
     )
 
 
 def test_groups_that_are_one_set_are_refused_before_a_run() -> None:
-    SetShared().check_attempts(5)
+    SetShared().check_rollouts(5)
     with pytest.raises(ConfigError) as caught:
-        SetShared().check_attempts(4)
+        SetShared().check_rollouts(4)
     assert str(caught.value) == (
-        "set_shared: of 4 attempts at a task there is one set of 4 and nothing to hold it against; give "
-        "rollout.plan.attempts more, or a smaller size"
+        "set_shared: of 4 rollouts at a task there is one set of 4 and nothing to hold it against; give "
+        "rollout.plan.rollouts more, or a smaller size"
     )

@@ -1,4 +1,4 @@
-"""What comparing the attempts of a group adds to what they earned."""
+"""What comparing the rollouts of a group adds to what they earned."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from groupwise import Part, RecordError, StopReason, Trajectory
 from groupwise.credit import ReferenceKl, shape_group
 from groupwise.methods.r3 import EntropyRanking
 from groupwise.methods.unlikeliness import Unlikeliness
-from tests.unit.pasts import attempt
+from tests.unit.pasts import rollout
 
 
 def make_failed(number: int, *entropies: Sequence[float], cut: bool = True, solved: bool = False) -> Trajectory:
-    """An attempt whose steps have these entropies."""
+    """A rollout whose steps have these entropies."""
     stop = StopReason.TRUNCATED if cut else StopReason.TERMINATED
-    trajectory = attempt(number, states=range(len(entropies)), solved=solved, stop=stop)
+    trajectory = rollout(number, states=range(len(entropies)), solved=solved, stop=stop)
     steps = [
         replace(step, response_ids=(5,) * len(values), logp_behaviour=(-1.0,) * len(values), entropy=tuple(values))
         for step, values in zip(trajectory.steps, entropies, strict=True)
@@ -39,7 +39,7 @@ def test_the_better_pattern_is_paid_on_the_last_step() -> None:
     assert shape_by_entropy([make_failed(0, FLAT), make_failed(1, SHARP)], best=0.25) == [[0.0], [0.25]]
 
 
-def test_one_ranked_attempt_alone_is_paid_nothing() -> None:
+def test_one_ranked_rollout_alone_is_paid_nothing() -> None:
     assert shape_by_entropy([make_failed(0, SHARP), make_failed(1, FLAT, cut=False)]) == [[0.0], [0.0]]
 
 
@@ -80,25 +80,25 @@ def test_the_peak_is_the_mean_of_the_highest_share() -> None:
     assert shape_by_entropy([even, single], p=0.2) == [[0.5], [0.0]]
 
 
-def test_an_attempt_that_said_nothing_has_no_peak_and_no_entropy() -> None:
+def test_an_rollout_that_said_nothing_has_no_peak_and_no_entropy() -> None:
     silent, unsure, sharp = make_failed(0, ()), make_failed(1, (0.5,) * 5), make_failed(2, SHARP)
     # Peak 0 beats nobody's, and an overall entropy of 0 is beaten by nobody's.
     assert shape_by_entropy([silent, unsure], finished="zero") == [[0.25], [0.25]]
     assert shape_by_entropy([silent, sharp], finished="zero") == [[0.25], [0.25]]
 
 
-def test_an_attempt_without_steps_is_neither_ranked_nor_paid() -> None:
+def test_an_rollout_without_steps_is_neither_ranked_nor_paid() -> None:
     unplayed = make_failed(2)
     for who in ("truncated", "failed"):
         assert shape_by_entropy([make_failed(0, FLAT), make_failed(1, SHARP), unplayed], who=who) == [[0.0], [0.5], []]
     assert shape_by_entropy([make_failed(1, SHARP), unplayed], finished="zero") == [[0.0], []], (
-        "one ranked attempt is alone"
+        "one ranked rollout is alone"
     )
 
 
 def test_a_score_at_the_threshold_counts_as_a_success() -> None:
-    right = replace(attempt(2, rewards=[0.5]), scores={"return": 0.5})
-    almost = replace(attempt(2, rewards=[0.25]), scores={"return": 0.25})
+    right = replace(rollout(2, rewards=[0.5]), scores={"return": 0.5})
+    almost = replace(rollout(2, rewards=[0.25]), scores={"return": 0.25})
     assert shape_by_entropy([make_failed(0, FLAT), make_failed(1, SHARP), right]) == [[0.0], [0.0], [0.0]]
     assert shape_by_entropy([make_failed(0, FLAT), make_failed(1, SHARP), almost]) == [[0.0], [0.5], [0.25]]
 
@@ -115,7 +115,7 @@ def test_entropies_that_were_not_recorded_are_asked_for() -> None:
     with pytest.raises(RecordError) as caught:
         shape_by_entropy([make_failed(0, FLAT), silent])
     assert str(caught.value) == (
-        "task 't', attempt 1, step 0: the entropies of its sampled tokens were not recorded, by which failed attempts "
+        "task 't', rollout 1, step 0: the entropies of its sampled tokens were not recorded, by which failed rollouts "
         "are ranked; use an engine that reports them"
     )
     assert EntropyRanking().needs_entropy
@@ -123,12 +123,11 @@ def test_entropies_that_were_not_recorded_are_asked_for() -> None:
 
 
 def test_what_is_taken_off_the_likely_goes_off_each_reward_and_equals_are_left_alone() -> None:
-    good = attempt(0, states="ab", rewards=[1.0, 3.0], solved=True)
-    unlikely = replace(good, attempt=1, steps=tuple(replace(s, logp_behaviour=(-9.0, -9.0)) for s in good.steps))
-    wrong = attempt(2)
+    good = rollout(0, states="ab", rewards=[1.0, 3.0], solved=True)
+    unlikely = replace(good, rollout=1, steps=tuple(replace(s, logp_behaviour=(-9.0, -9.0)) for s in good.steps))
+    wrong = rollout(2)
     by_factor = [
-        [s.shaped for s in attempted.steps]
-        for attempted in shape_group([good, unlikely, wrong], [Unlikeliness(weight=0.75)])
+        [s.shaped for s in tried.steps] for tried in shape_group([good, unlikely, wrong], [Unlikeliness(weight=0.75)])
     ]
     # Least likely first: the unlikely (0), then the equals in their order: good (1), wrong (2).
     assert by_factor == [[-0.25, -0.75], [0.0, 0.0], [0.0]]
@@ -137,21 +136,19 @@ def test_what_is_taken_off_the_likely_goes_off_each_reward_and_equals_are_left_a
 
 def test_a_likely_wrong_answer_is_punished_as_much_as_an_unlikely_one() -> None:
     """A right answer earns 1, two wrong ones -0.5 each; of three, the likeliest is right, then wrong, then wrong."""
-    group = [attempt(0, rewards=[1.0], solved=True), attempt(1, rewards=[-0.5]), attempt(2, rewards=[-0.5])]
+    group = [rollout(0, rewards=[1.0], solved=True), rollout(1, rewards=[-0.5]), rollout(2, rewards=[-0.5])]
     logps = (-0.1, -0.2, -0.3)
     group = [
-        replace(attempted, steps=(replace(attempted.steps[0], logp_behaviour=(logp, logp)),))
-        for attempted, logp in zip(group, logps, strict=True)
+        replace(tried, steps=(replace(tried.steps[0], logp_behaviour=(logp, logp)),))
+        for tried, logp in zip(group, logps, strict=True)
     ]
     # k = 2, 1, 0: the right one becomes 1 - 0.25 x 2 / 3; -0.5 would have become -0.5 x (1 - 0.25 / 3) = -0.4583.
-    returns = [
-        attempted.steps[0].reward + attempted.steps[0].shaped for attempted in shape_group(group, [Unlikeliness()])
-    ]
+    returns = [tried.steps[0].reward + tried.steps[0].shaped for tried in shape_group(group, [Unlikeliness()])]
     assert returns == pytest.approx([1 - 0.5 / 3, -0.5, -0.5], rel=1e-15)
 
 
 def test_by_sum_the_longer_is_the_less_likely() -> None:
-    short, long = attempt(0, solved=True), attempt(1, states="ab")
+    short, long = rollout(0, solved=True), rollout(1, states="ab")
     long = replace(long, steps=tuple(replace(s, logp_behaviour=(-0.7, -0.7)) for s in long.steps))  # means -0.75, -0.7
     assert [s.shaped for s in shape_group([short, long], [Unlikeliness(weight=1.0)])[0].steps] == [0.0]
     assert [s.shaped for s in shape_group([short, long], [Unlikeliness(weight=1.0, by="sum")])[0].steps] == [-0.5]
@@ -159,18 +156,18 @@ def test_by_sum_the_longer_is_the_less_likely() -> None:
 
 def test_what_was_added_before_is_scaled_down_too_and_a_return_of_nothing_is_left() -> None:
     """A half of 1 + 3 goes off the likelier of two; rewards of 1 and -1 sum to nothing, and stay."""
-    good = attempt(0, rewards=[1.0], solved=True)
+    good = rollout(0, rewards=[1.0], solved=True)
     good = replace(good, steps=(replace(good.steps[0], shaped=3.0),))
-    even = replace(attempt(0, states="ab", rewards=[1.0, -1.0]), scores={"success": 0.0})
-    wrong = replace(attempt(1), steps=tuple(replace(s, logp_behaviour=(-9.0, -9.0)) for s in attempt(1).steps))
+    even = replace(rollout(0, states="ab", rewards=[1.0, -1.0]), scores={"success": 0.0})
+    wrong = replace(rollout(1), steps=tuple(replace(s, logp_behaviour=(-9.0, -9.0)) for s in rollout(1).steps))
     part = Unlikeliness(weight=1.0)
     assert part([good, wrong]) == [(-2.0,), (0.0,)]
     assert part([even, replace(wrong, scores={"success": 1.0})])[0] == (0.0, 0.0)
 
 
-def test_equally_likely_attempts_keep_their_order() -> None:
+def test_equally_likely_rollouts_keep_their_order() -> None:
     """Of 64, every second is unlikely: these come first, each after the one before it, then the others. One failed."""
-    group = [attempt(i, solved=i != 63) for i in range(64)]
+    group = [rollout(i, solved=i != 63) for i in range(64)]
     group[::2] = [
         replace(trajectory, steps=tuple(replace(step, logp_behaviour=(-9.0, -9.0)) for step in trajectory.steps))
         for trajectory in group[::2]
@@ -180,21 +177,21 @@ def test_equally_likely_attempts_keep_their_order() -> None:
 
 
 def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
-    silent = attempt(1, solved=True)
+    silent = rollout(1, solved=True)
     silent = replace(silent, steps=(replace(silent.steps[0], logp_behaviour=()),))
     with pytest.raises(RecordError) as caught:
-        Unlikeliness()([attempt(0), silent])
+        Unlikeliness()([rollout(0), silent])
     assert str(caught.value) == (
-        "task 't', attempt 1, step 0: the log-probs of its sampled tokens were not recorded, by which attempts are "
+        "task 't', rollout 1, step 0: the log-probs of its sampled tokens were not recorded, by which rollouts are "
         "ranked; use an engine that reports them"
     )
 
 
 def make_scored(*references: float, **fields: Any) -> Trajectory:
-    """An attempt whose responses have these log-probs under the reference, and -1.5 under the policy."""
-    trajectory = attempt(0, states=range(len(references)), **fields)
+    """A rollout whose responses have these log-probs under the reference, and -1.5 under the policy."""
+    trajectory = rollout(0, states=range(len(references)), **fields)
     steps = [
-        replace(step, facts={"reference_logp": logp}) for step, logp in zip(trajectory.steps, references, strict=True)
+        replace(step, info={"reference_logp": logp}) for step, logp in zip(trajectory.steps, references, strict=True)
     ]
     return replace(trajectory, steps=tuple(steps))
 
@@ -206,17 +203,17 @@ def test_what_became_likelier_than_under_the_reference_is_taken_off_its_step() -
     assert not ReferenceKl(weight=0.25).needs_entropy
 
 
-def test_attempts_of_another_policy_keep_their_rewards() -> None:
-    guided = make_scored(-3.5, -3.5, off_policy=True)
-    assert ReferenceKl(weight=0.25)([guided, make_scored(-3.5)]) == [(0.0, 0.0), (-0.5,)]
+def test_rollouts_of_another_policy_keep_their_rewards() -> None:
+    hinted = make_scored(-3.5, -3.5, off_policy=True)
+    assert ReferenceKl(weight=0.25)([hinted, make_scored(-3.5)]) == [(0.0, 0.0), (-0.5,)]
 
 
 def test_a_reference_that_was_not_measured_is_asked_for() -> None:
     with pytest.raises(RecordError) as caught:
-        ReferenceKl(weight=0.25)([attempt(3, states="ab")])
+        ReferenceKl(weight=0.25)([rollout(3, states="ab")])
     assert str(caught.value) == (
-        "task 't', attempt 3, step 0: it has no step info 'reference_logp', which the shaper reference_kl reads; add "
-        'measures = ["reference_score"] to [algorithm]'
+        "task 't', rollout 3, step 0: it has no step info 'reference_logp', which the shaper reference_kl reads; add "
+        'scorers = ["reference_score"] to [algorithm]'
     )
 
 
@@ -226,7 +223,7 @@ def test_log_probs_under_the_policy_are_asked_for_by_their_step() -> None:
     with pytest.raises(RecordError) as caught:
         ReferenceKl(weight=0.25)([silent])
     assert str(caught.value) == (
-        "task 't', attempt 0, step 1: the log-probs of its sampled tokens were not recorded, which the shaper "
+        "task 't', rollout 0, step 1: the log-probs of its sampled tokens were not recorded, which the shaper "
         "reference_kl reads; use an engine that reports them"
     )
 
@@ -247,15 +244,15 @@ class Wrong(Part, slot="shaper"):
 @pytest.mark.parametrize("amounts", [(), (1.0, 2.0), (float("nan"),)])
 def test_a_shaper_that_gives_no_number_per_step_is_named(amounts: tuple[float, ...]) -> None:
     with pytest.raises(RecordError) as caught:
-        shape_group([attempt(3)], [Wrong(amounts=amounts)])
+        shape_group([rollout(3)], [Wrong(amounts=amounts)])
     assert str(caught.value) == (
-        f"task 't', attempt 3: shaper Wrong(amounts={amounts!r}) gave {amounts!r} for 1 steps; give one finite number "
+        f"task 't', rollout 3: shaper Wrong(amounts={amounts!r}) gave {amounts!r} for 1 steps; give one finite number "
         "per step"
     )
 
 
 class Forgetful:
-    """A shaper that is a plain class, and says nothing of the last attempt."""
+    """A shaper that is a plain class, and says nothing of the last rollout."""
 
     needs_entropy = False
 
@@ -263,11 +260,11 @@ class Forgetful:
         return [(1.0,) for _ in group[:-1]]
 
 
-def test_no_attempt_is_lost_where_a_shaper_forgets_it() -> None:
+def test_no_rollout_is_lost_where_a_shaper_forgets_it() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        shape_group([attempt(0), attempt(1)], [Forgetful()])
+        shape_group([rollout(0), rollout(1)], [Forgetful()])
 
 
 def test_shapers_add_up_one_after_the_other() -> None:
-    (shaped,) = shape_group([attempt(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
+    (shaped,) = shape_group([rollout(0, rewards=[1.0])], [Wrong(amounts=(0.5,)), Wrong(amounts=(0.25,))])
     assert (shaped.steps[0].reward, shaped.steps[0].shaped) == (1.0, 0.75)

@@ -1,4 +1,4 @@
-"""Signals on attempts of a few steps."""
+"""Signals on rollouts of a few steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.tables import single_steps, table, walks
 RAGGED = walks("abc", "a", "ab", "abc", rewards=[[1, 2, 4], [8], [1, 3], [0, 0, 2]])
 
 
-def test_the_episode_return_is_the_sum_of_an_attempts_rewards() -> None:
+def test_the_episode_return_is_the_sum_of_an_rollouts_rewards() -> None:
     assert EpisodeReturn()(RAGGED).tolist() == [7, 7, 7, 8, 4, 4, 2, 2, 2]
 
 
@@ -30,8 +30,8 @@ def test_the_step_reward_is_the_steps_own() -> None:
     assert StepRewardSignal()(RAGGED).tolist() == [1, 2, 4, 8, 1, 3, 0, 0, 2]
 
 
-def test_the_return_to_go_discounts_later_rewards_within_the_attempt() -> None:
-    # Attempt 0: 4; 2 + 4/2 = 4; 1 + 4/2 = 3. Attempt 1: 8. Attempt 2: 3; 1 + 3/2 = 2.5. Attempt 3: 2; 1; 0.5.
+def test_the_return_to_go_discounts_later_rewards_within_the_rollout() -> None:
+    # Rollout 0: 4; 2 + 4/2 = 4; 1 + 4/2 = 3. Rollout 1: 8. Rollout 2: 3; 1 + 3/2 = 2.5. Rollout 3: 2; 1; 0.5.
     assert ReturnToGo(gamma=0.5)(RAGGED).tolist() == [3, 4, 4, 8, 2.5, 3, 0.5, 1, 2]
 
 
@@ -44,22 +44,22 @@ def test_with_a_discount_of_0_only_the_steps_own_reward_counts() -> None:
 
 
 def test_the_return_to_go_goes_by_index_not_by_row() -> None:
-    rows = table("task attempt index reward", ("q", 0, 2, 4.0), ("q", 0, 0, 1.0), ("q", 0, 1, 2.0))
+    rows = table("task rollout index reward", ("q", 0, 2, 4.0), ("q", 0, 0, 1.0), ("q", 0, 1, 2.0))
     assert ReturnToGo(gamma=0.5)(rows).tolist() == [3, 4, 4]
 
 
 def test_a_missing_row_is_skipped_without_a_discount_of_its_own() -> None:
-    rows = table("task attempt index reward", ("q", 0, 0, 1.0), ("q", 0, 5, 2.0))
+    rows = table("task rollout index reward", ("q", 0, 0, 1.0), ("q", 0, 5, 2.0))
     assert ReturnToGo(gamma=0.5)(rows).tolist() == [2, 2]
 
 
-def test_attempts_of_two_tasks_are_summed_apart() -> None:
-    rows = table("task attempt index reward", ("p", 0, 0, 1.0), ("q", 0, 1, 2.0))
+def test_rollouts_of_two_tasks_are_summed_apart() -> None:
+    rows = table("task rollout index reward", ("p", 0, 0, 1.0), ("q", 0, 1, 2.0))
     assert ReturnToGo(gamma=1)(rows).tolist() == [1, 2]
 
 
 ROLES = table(
-    "task attempt index reward role",
+    "task rollout index reward role",
     ("q", 0, 0, 1.0, "a"),
     ("q", 0, 1, 2.0, "b"),
     ("q", 0, 2, 4.0, "a"),
@@ -71,15 +71,15 @@ ROLES = table(
 
 
 def test_a_players_return_to_go_counts_the_players_own_later_steps() -> None:
-    # a: 4, and 1 + 4/2 = 3. b: 2. Steps of no player: 16, and 8 + 16/2 = 16. The other attempt: 32, and 64.
+    # a: 4, and 1 + 4/2 = 3. b: 2. Steps of no player: 16, and 8 + 16/2 = 16. The other rollout: 32, and 64.
     assert ReturnToGo(gamma=0.5, within="role")(ROLES).tolist() == [3, 2, 4, 16, 16, 32, 64]
 
 
-def test_within_the_attempt_players_are_not_told_apart() -> None:
+def test_within_the_rollout_players_are_not_told_apart() -> None:
     assert ReturnToGo(gamma=1)(ROLES).tolist() == [31, 30, 28, 24, 16, 96, 64]
 
 
-def test_without_roles_a_players_return_is_the_attempts() -> None:
+def test_without_roles_a_players_return_is_the_rollouts() -> None:
     assert ReturnToGo(gamma=0.5, within="role")(RAGGED).tolist() == [3, 4, 4, 8, 2.5, 3, 0.5, 1, 2]
 
 
@@ -90,10 +90,8 @@ def test_another_signal_can_be_summed() -> None:
 
 
 def test_a_table_without_rows_has_no_returns() -> None:
-    empty = table("task attempt index reward", ("q", 0, 0, 0.0))
-    empty = type(empty).from_columns(
-        **{name: np.zeros(0, dtype=int) for name in ("task", "attempt", "index", "reward")}
-    )
+    empty = table("task rollout index reward", ("q", 0, 0, 0.0))
+    empty = type(empty).from_columns(**{name: np.zeros(0, dtype=int) for name in ("task", "rollout", "step", "reward")})
     assert ReturnToGo(gamma=0.5)(empty).tolist() == []
 
 
@@ -108,7 +106,7 @@ def test_the_discount_lies_between_0_and_1(gamma: float, message: str) -> None:
 
 
 VALIDITY = table(
-    "task attempt index reward well_formed accepted",
+    "task rollout index reward well_formed accepted",
     ("q", 0, 0, 1.0, False, True),
     ("q", 0, 1, 2.0, True, False),
     ("q", 0, 2, 4.0, False, False),
@@ -121,7 +119,7 @@ def test_a_malformed_step_loses_the_penalty_and_passes_none_of_it_back_and_a_ref
 
 
 def test_the_form_alone_is_enough_for_the_penalty_on_malformed_steps() -> None:
-    rows = table("task attempt index reward well_formed", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
+    rows = table("task rollout index reward well_formed", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
     assert Penalised(of=StepRewardSignal(), penalty=0.25)(rows).tolist() == [0.75, 2]
 
 
@@ -133,7 +131,7 @@ def test_a_table_that_says_nothing_of_forms_has_no_malformed_steps() -> None:
     assert Penalised(of=StepRewardSignal(), penalty=0.25)(RAGGED).tolist() == StepRewardSignal()(RAGGED).tolist()
 
 
-RECORDED_BEFORE = table("task attempt index reward valid", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
+RECORDED_BEFORE = table("task rollout index reward valid", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
 
 
 def test_valid_alone_does_not_say_which_steps_are_malformed_and_the_penalty_refuses_it_by_name() -> None:
@@ -155,13 +153,13 @@ def test_a_penalty_on_refusals_leaves_malformed_steps_alone() -> None:
 
 def test_a_well_formed_step_that_was_accepted_loses_nothing() -> None:
     rows = table(
-        "task attempt index reward well_formed accepted", ("q", 0, 0, 1.0, True, True), ("q", 0, 1, 2.0, True, False)
+        "task rollout index reward well_formed accepted", ("q", 0, 0, 1.0, True, True), ("q", 0, 1, 2.0, True, False)
     )
     assert PenalisedRefusals(of=StepRewardSignal(), penalty=0.25)(rows).tolist() == [1, 1.75]
 
 
 def test_without_a_word_on_forms_every_refusal_counts() -> None:
-    said = table("task attempt index reward accepted", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
+    said = table("task rollout index reward accepted", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
     assert PenalisedRefusals(of=StepRewardSignal(), penalty=0.25)(said).tolist() == [0.75, 2]
 
 
@@ -187,12 +185,12 @@ def test_centring_takes_the_groups_mean_off_and_leaves_steps_of_no_group_alone()
 
 
 def test_a_column_is_read_by_name_in_the_order_of_the_table() -> None:
-    rows = table("task attempt index reward surprise", ("q", 1, 0, 0.0, 7), ("q", 0, 0, 0.0, 0.5))
+    rows = table("task rollout index reward surprise", ("q", 1, 0, 0.0, 7), ("q", 0, 0, 0.0, 0.5))
     assert ColumnSignal(name="surprise")(rows).tolist() == [0.5, 7]
 
 
 def test_a_column_of_no_numbers_is_refused_with_its_name() -> None:
-    rows = table("task attempt index reward surprise", ("q", 0, 0, 0.0, "high"))
+    rows = table("task rollout index reward surprise", ("q", 0, 0, 0.0, "high"))
     with pytest.raises(RecordError) as caught:
         ColumnSignal(name="surprise")(rows)
     assert str(caught.value) == "column 'surprise', row 0: 'high' is not a number; give every row a number"

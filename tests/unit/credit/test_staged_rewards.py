@@ -12,28 +12,28 @@ from groupwise import ConfigError, RecordError, StepTable, methods
 from groupwise.credit import DropFailed, LadderReward, shape_group
 from groupwise.methods.after_concise_r import ConciseWhenSolved
 from groupwise.methods.srpo import PassAtBonus
-from tests.unit.credit.attempts import attempt
+from tests.unit.credit.rollouts import rollout
 
 
 @pytest.mark.parametrize(
     ("levels", "exact", "paid"), [(0, False, 0.0), (1, False, 0.5), (3, False, 0.866), (9, False, 0.95), (4, True, 1.0)]
 )
 def test_an_answer_is_paid_by_how_much_of_it_matched(levels: int, exact: bool, paid: float) -> None:
-    facts = {"matched": levels, "exact": exact}
-    assert LadderReward()(attempt({}, {"facts": facts})) == (0.0, paid)
+    info = {"matched": levels, "exact": exact}
+    assert LadderReward()(rollout({}, {"info": info})) == (0.0, paid)
 
 
 def test_nothing_is_paid_without_an_answer_or_for_a_malformed_one() -> None:
-    assert LadderReward()(attempt({}, {})) == (0.0, 0.0)
-    assert LadderReward()(attempt({"facts": {"matched": 2}, "well_formed": False})) == (0.0,)
-    assert LadderReward()(attempt()) == ()
+    assert LadderReward()(rollout({}, {})) == (0.0, 0.0)
+    assert LadderReward()(rollout({"info": {"matched": 2}, "well_formed": False})) == (0.0,)
+    assert LadderReward()(rollout()) == ()
 
 
-def test_a_fact_that_counts_nothing_is_refused() -> None:
+def test_a_info_key_that_counts_nothing_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
-        LadderReward()(attempt({"facts": {"matched": "two"}}))
+        LadderReward()(rollout({"info": {"matched": "two"}}))
     assert str(caught.value) == (
-        "task 't', attempt 3: the step info 'matched' is 'two', but reward 'ladder' needs the number of matched "
+        "task 't', rollout 3: the step info 'matched' is 'two', but reward 'ladder' needs the number of matched "
         "levels; let the environment give a number from 0"
     )
 
@@ -45,7 +45,7 @@ def test_a_ladder_that_falls_is_refused() -> None:
 
 def group(lengths: list[int], solved: list[bool]) -> list[Any]:
     return [
-        replace(attempt({"tokens": length, "reward": float(own)}, solved=own), id=f"t/{number}", attempt=number)
+        replace(rollout({"tokens": length, "reward": float(own)}, solved=own), id=f"t/{number}", rollout=number)
         for number, (length, own) in enumerate(zip(lengths, solved, strict=True))
     ]
 
@@ -75,18 +75,18 @@ def test_equal_lengths_of_a_solved_group_give_no_credit() -> None:
 
 def test_tasks_that_nobody_solved_are_dropped() -> None:
     table = StepTable.from_columns(
-        task=list("aabbcc"), attempt=[0, 1] * 3, index=[0] * 6, reward=[0.0, 0.5, 1.0, 0.0, 1.0, 1.0]
+        task=list("aabbcc"), rollout=[0, 1] * 3, step=[0] * 6, reward=[0.0, 0.5, 1.0, 0.0, 1.0, 1.0]
     )
     assert DropFailed()(table).tolist() == [False, False, True, True, True, True]
     scored = StepTable.from_columns(
-        task=list("aa"), attempt=[0, 1], index=[0, 0], reward=[5.0, 7.0], accuracy=[0.0, 0.0]
+        task=list("aa"), rollout=[0, 1], step=[0, 0], reward=[5.0, 7.0], accuracy=[0.0, 0.0]
     )
     assert DropFailed()(scored).tolist() == [False, False]
 
 
 def test_where_the_world_says_what_is_right_that_decides_and_not_the_reward() -> None:
     """Task a earned a lot without a right answer, b little with one, in the last of its steps; accuracy goes first."""
-    columns: dict[str, Any] = {"task": list("aabb"), "attempt": [0, 1, 0, 0], "index": [0, 0, 0, 1]}
+    columns: dict[str, Any] = {"task": list("aabb"), "rollout": [0, 1, 0, 0], "step": [0, 0, 0, 1]}
     table = StepTable.from_columns(**columns, reward=[1.0, 1.0, 0.0, 0.1], exact=[False, None, None, True])
     assert DropFailed()(table).tolist() == [False, False, True, True]
     judged = StepTable.from_columns(
@@ -107,7 +107,7 @@ def test_solved_groups_train_on_the_credit_of_their_lengths() -> None:
 
 def table_of(returns: list[float]) -> StepTable:
     num = len(returns)
-    return StepTable.from_columns(task=["t"] * num, attempt=range(num), index=[0] * num, reward=returns)
+    return StepTable.from_columns(task=["t"] * num, rollout=range(num), step=[0] * num, reward=returns)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_srpo_adds_the_bonus_to_the_graded_credit() -> None:
     np.testing.assert_allclose(values, [2.681400, 0.793938, 0.267884, 0.267884, *[-1.002777] * 4], atol=1e-5)
 
 
-def test_fewer_attempts_than_the_bonus_is_about_are_refused() -> None:
-    PassAtBonus(k=4).check_attempts(4)
+def test_fewer_rollouts_than_the_bonus_is_about_are_refused() -> None:
+    PassAtBonus(k=4).check_rollouts(4)
     with pytest.raises(ConfigError) as caught:
-        PassAtBonus(k=4).check_attempts(3)
+        PassAtBonus(k=4).check_rollouts(3)
     assert str(caught.value) == (
-        "pass_at_bonus: it is about 4 attempts at a task, and each gets 3; give rollout.plan.attempts at least as "
+        "pass_at_bonus: it is about 4 rollouts at a task, and each gets 3; give rollout.plan.rollouts at least as "
         "many, or a smaller k"
     )

@@ -9,8 +9,8 @@ from groupwise.credit import ByState, NoScale, Relative, ReturnToGo, TemporalDif
 from groupwise.report.explain import explain_step
 from tests.unit.tables import columns, walks
 
-# Gamma 1/2. Returns: attempt 0: 1, 2; attempt 1: 0, 0; attempt 2: 4, 0 (its reward comes first).
-# s: 1, 0, 4, mean 5/3; x: 2, 0, mean 1; y: attempt 2 alone.
+# Gamma 1/2. Returns: rollout 0: 1, 2; rollout 1: 0, 0; rollout 2: 4, 0 (its reward comes first).
+# s: 1, 0, 4, mean 5/3; x: 2, 0, mean 1; y: rollout 2 alone.
 ROWS = walks(["s", "x"], ["s", "x"], ["s", "y"], rewards=[[0, 2], [0, 0], [4, 0]])
 RETURNS = ReturnToGo(gamma=0.5)
 
@@ -47,7 +47,7 @@ def test_a_lone_state_is_compared_by_what_follows_it() -> None:
 
 CUT = {
     **columns(
-        "task attempt index state reward stop",
+        "task rollout index state reward stop",
         ("q", 0, 0, "s", 0.0, None),
         ("q", 0, 1, "x", 2.0, "terminated"),
         ("q", 1, 0, "s", 0.0, None),
@@ -57,15 +57,15 @@ CUT = {
 
 
 def test_after_a_limit_the_last_value_may_be_expected_again() -> None:
-    # x is worth 1, s 1/2. The cut attempt's last step: 0 + 1/2 x 1 - 1 instead of 0 - 1.
+    # x is worth 1, s 1/2. The cut rollout's last step: 0 + 1/2 x 1 - 1 instead of 0 - 1.
     table = StepTable.from_columns(**CUT)
     assert take_differences(0.0)(table).values.tolist() == [0, 1, 0, -1]
     assert take_differences(0.0, "value")(table).values.tolist() == [0, 1, 0, -0.5]
-    # At lam 1 the first step of that attempt has a quarter of the value too.
+    # At lam 1 the first step of that rollout has a quarter of the value too.
     assert take_differences(1.0, "value")(table).values.tolist() == [0.5, 1, -0.25, -0.5]
 
 
-def test_what_follows_a_limit_is_not_guessed_where_nothing_says_how_attempts_ended() -> None:
+def test_what_follows_a_limit_is_not_guessed_where_nothing_says_how_rollouts_ended() -> None:
     with pytest.raises(RecordError) as caught:
         take_differences(0.0, "value")(ROWS)
     assert str(caught.value).startswith("the table has no column 'stop', which this method reads;")
@@ -73,7 +73,7 @@ def test_what_follows_a_limit_is_not_guessed_where_nothing_says_how_attempts_end
 
 def test_the_number_is_derived_again_from_rewards_and_values() -> None:
     table, part = StepTable.from_columns(**CUT), take_differences(0.5, "value")
-    explanation = explain_step(table, part(table), task="q", attempt=1, index=0)
+    explanation = explain_step(table, part(table), task="q", rollout=1, index=0)
     assert explanation.formula == "1 x 0 + 0.25 x -0.5 = -0.125"
     assert [(member.index, member.value) for member in explanation.members] == [(0, 0.5), (1, 1.0)]
     assert explanation.largest_gap() == 0

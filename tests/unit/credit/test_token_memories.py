@@ -24,7 +24,7 @@ def make_update(entropies: list[tuple[float, ...]], logps: list[tuple[float, ...
         Trajectory(
             id=str(number),
             task=TASKS[0],
-            attempt=number,
+            rollout=number,
             steps=(Step(index=0, response_ids=(1,) * len(logp), entropy=entropy, logp_behaviour=logp, forced=forced),),
         )
         for number, (entropy, logp) in enumerate(zip(entropies, logps, strict=True))
@@ -75,9 +75,9 @@ def test_the_last_entropy_is_the_mean_surprise_of_sampled_tokens() -> None:
 
 def make_ranked(*ranks: tuple[float, float, float]) -> ObservedUpdate:
     """An update whose answers have these ranks, velocities and accelerations, beside one that nobody measured."""
-    measured = [Step(index=0, facts=dict(zip(RANKS, values, strict=True))) for values in ranks]
+    measured = [Step(index=0, info=dict(zip(RANKS, values, strict=True))) for values in ranks]
     trajectories = [
-        Trajectory(id=str(number), task=TASKS[0], attempt=number, steps=(step,))
+        Trajectory(id=str(number), task=TASKS[0], rollout=number, steps=(step,))
         for number, step in enumerate([*measured, Step(index=0)])
     ]
     return ObservedUpdate(number=1, trajectories=trajectories, credit=[None] * len(trajectories))
@@ -103,6 +103,6 @@ def test_ranks_move_their_averages_once_an_update_and_begin_them() -> None:
     ]
 
 
-@pytest.mark.parametrize("recipe", [d3s, dcpo, gtpo, verl])
-def test_the_run_finds_the_memory(recipe: Any) -> None:
-    assert list(find_stateful(recipe(), "algorithm")) == ["algorithm.token_credit"]
+@pytest.mark.parametrize("method", [d3s, dcpo, gtpo, verl])
+def test_the_run_finds_the_memory(method: Any) -> None:
+    assert list(find_stateful(method(), "algorithm")) == ["algorithm.token_credit"]

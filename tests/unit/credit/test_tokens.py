@@ -86,9 +86,9 @@ def test_what_is_not_finite_may_only_stand_where_nothing_trains() -> None:
 
 
 def test_conflict_tokens_are_looked_for_among_steps_of_one_index() -> None:
-    """The bad attempt says in its second step what the good one says in its first: no conflict."""
+    """The bad rollout says in its second step what the good one says in its first: no conflict."""
     table = StepTable.from_columns(
-        task=["q"] * 4, attempt=[0, 0, 1, 1], index=[0, 1, 0, 1], reward=[0.0, 1.0, 0.0, 0.0], tokens=[1] * 4
+        task=["q"] * 4, rollout=[0, 0, 1, 1], step=[0, 1, 0, 1], reward=[0.0, 1.0, 0.0, 0.0], tokens=[1] * 4
     )
     ids = {"apart": ([5], [7], [8], [5]), "alike": ([5], [7], [5], [8])}
     weights = {}
@@ -113,12 +113,12 @@ def test_whitening_does_not_count_tokens_that_a_filter_drops() -> None:
     assert whitened.values == pytest.approx([1.5 * 2**0.5, -(0.5**0.5), 0.5**0.5])
 
 
-def test_the_share_of_right_answers_counts_attempts() -> None:
-    """One right attempt of three steps and one wrong of one: a half is right, w = (0.1 / 0.5) / (1 + 0.2) = 1/6."""
+def test_the_share_of_right_answers_counts_rollouts() -> None:
+    """One right rollout of three steps and one wrong of one: a half is right, w = (0.1 / 0.5) / (1 + 0.2) = 1/6."""
     table = StepTable.from_columns(
         task=["q"] * 4,
-        attempt=[0, 0, 0, 1],
-        index=[0, 1, 2, 0],
+        rollout=[0, 0, 0, 1],
+        step=[0, 1, 2, 0],
         reward=[0.0, 0.0, 1.0, 0.0],
         logp_hot=[[-1.0]] * 4,
         logp_cold=[[-9.0]] * 4,

@@ -1,4 +1,4 @@
-"""The zero-spread filter: tasks whose attempts all did equally well teach nothing."""
+"""The zero-spread filter: tasks whose rollouts all did equally well teach nothing."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def test_equal_means_equal_not_nearly_so() -> None:
     assert ZeroSpread()(single_steps([0.1, 0.1], [1, 1 + 1e-12])).tolist() == [False, False, True, True]
 
 
-def test_a_task_with_one_attempt_is_dropped_unless_told_otherwise() -> None:
-    rows = table("task attempt index reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0), ("r", 0, 0, 1.0), ("r", 1, 0, 1.0))
+def test_a_task_with_one_rollout_is_dropped_unless_told_otherwise() -> None:
+    rows = table("task rollout index reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0), ("r", 0, 0, 1.0), ("r", 1, 0, 1.0))
     assert ZeroSpread()(rows).tolist() == [False] * 4
     assert ZeroSpread(alone="keep")(rows).tolist() == [True, True, False, False]
 
 
 def test_accuracy_counts_where_it_is_recorded_not_the_shaped_return() -> None:
-    """Both attempts are right; one was too long and its return is lower."""
-    rows = table("task attempt index reward accuracy", ("q", 0, 0, 1.0, 1.0), ("q", 1, 0, 0.5, 1.0))
+    """Both rollouts are right; one was too long and its return is lower."""
+    rows = table("task rollout index reward accuracy", ("q", 0, 0, 1.0, 1.0), ("q", 1, 0, 0.5, 1.0))
     assert ZeroSpread()(rows).tolist() == [False, False]
 
 
 def test_returns_are_compared_not_the_rewards_of_steps() -> None:
-    rows = table("task attempt index reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0), ("q", 1, 0, 1.0))
+    rows = table("task rollout index reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0), ("q", 1, 0, 1.0))
     assert ZeroSpread()(rows).tolist() == [False] * 3
 
 

@@ -38,7 +38,7 @@ from groupwise.data.step_fields import RESERVED_NAMES
 
 folder = Path(sys.argv[1])
 steps = (Step(index=0, patience=1.5), Step(index=1))
-one = Trajectory(id="t/0", task=Task(id="t"), attempt=0, steps=steps, versions=(1,))
+one = Trajectory(id="t/0", task=Task(id="t"), rollout=0, steps=steps, versions=(1,))
 waited = [1.5, None]
 
 assert StepTable.from_trajectories([one]).column("patience").tolist() == waited
@@ -54,10 +54,10 @@ with Journal(folder / "journal.sqlite") as journal:
     (found,) = journal.trajectories(2)
     assert [row.get("patience") for row in found["steps"]] == waited
     assert make_step_table(found["steps"]).column("patience").tolist() == waited
-    (past,) = journal.past_attempts.newest(max_attempts=1, after=0)
-    assert journal.past_attempts.read(past).steps == steps
+    (past,) = journal.past_rollouts.newest(max_rollouts=1, after=0)
+    assert journal.past_rollouts.read(past).steps == steps
 try:
-    write_rollouts(folder / "wrong.jsonl", [{"task": "t", "attempt": 0, "index": 0, "reward": 0.0, "patience": "long"}])
+    write_rollouts(folder / "wrong.jsonl", [{"task": "t", "rollout": 0, "step": 0, "reward": 0.0, "patience": "long"}])
 except ValueError as error:
     assert str(error) == "row 0: key 'patience' is \\"long\\"; it takes a finite number", error
 assert "patience" in RESERVED_NAMES

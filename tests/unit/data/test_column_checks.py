@@ -19,7 +19,7 @@ def reward(column: Any) -> np.ndarray:
 
 
 def index(column: Any) -> np.ndarray:
-    return check.to_integers("index", column)
+    return check.to_integers("step", column)
 
 
 def valid(column: Any) -> np.ndarray:
@@ -34,7 +34,7 @@ def states(column: Any) -> object:
     return check.code_keys("state", column)
 
 
-NOT_SCORED = "drop the attempt or score it before computing credit (a missing score is not a zero)"
+NOT_SCORED = "drop the rollout or score it before computing credit (a missing score is not a zero)"
 SENTINEL = "this looks like a sentinel, not a reward: replace or rescale it"
 HASHABLE = "use text, a number, a tuple of these, or None for 'not comparable'"
 
@@ -47,11 +47,11 @@ WRONG: list[tuple[Callable[[Any], object], Any, int | None, str]] = [
     (reward, [0, 1, "x", None], 2, "column 'reward', row 2: 'x' is not a number; give every row a number"),
     (reward, [0.0, -1e300], 1, f"column 'reward', row 1: found -1e+300, beyond 1e+100; {SENTINEL}"),
     (reward, [1.1e100], 0, f"column 'reward', row 0: found 1.1e+100, beyond 1e+100; {SENTINEL}"),
-    (index, [0, -1, -2], 1, "column 'index', row 1: found -1; count from 0 upwards"),
-    (index, [0, 0.5], 1, "column 'index', row 1: 0.5 is not an integer; count from 0"),
-    (index, [0, 1, None], 2, "column 'index', row 2: None is not an integer; count from 0"),
-    (index, ["0"], 0, "column 'index', row 0: '0' is not an integer; count from 0"),
-    (index, [True, False], 0, "column 'index', row 0: True is not an integer; count from 0"),
+    (index, [0, -1, -2], 1, "column 'step', row 1: found -1; count from 0 upwards"),
+    (index, [0, 0.5], 1, "column 'step', row 1: 0.5 is not an integer; count from 0"),
+    (index, [0, 1, None], 2, "column 'step', row 2: None is not an integer; count from 0"),
+    (index, ["0"], 0, "column 'step', row 0: '0' is not an integer; count from 0"),
+    (index, [True, False], 0, "column 'step', row 0: True is not an integer; count from 0"),
     (valid, [True, None], 1, "column 'valid', row 1: None is neither true nor false"),
     (valid, ["yes"], 0, "column 'valid', row 0: 'yes' is neither true nor false"),
     (valid, [1, 2], 1, "column 'valid', row 1: 2 is neither true nor false"),
@@ -161,7 +161,7 @@ def test_columns_of_one_length_have_that_length() -> None:
 
 def test_a_column_of_another_length_is_named_with_both_lengths() -> None:
     with pytest.raises(RecordError) as caught:
-        check.check_lengths({"task": ["a", "b"], "index": [0, 1], "reward": [1.0]})
+        check.check_lengths({"task": ["a", "b"], "step": [0, 1], "reward": [1.0]})
     assert str(caught.value) == (
         "column 'reward' has 1 rows, but column 'task' has 2; every column needs one entry per row"
     )

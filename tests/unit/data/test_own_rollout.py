@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise import Credit, Part, StepTable, methods
-from groupwise.credit import ByAttempt, ByState, ByTask, Sum, Term, Whitened
+from groupwise.credit import ByRollout, ByState, ByTask, Sum, Term, Whitened
 from groupwise.data.credit import find_own_rollout_only, spans_rollouts
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.parts.algorithm import Algorithm
@@ -28,13 +28,13 @@ def find(algorithm: Algorithm, rows: StepTable = ROWS) -> list[bool] | None:
 def test_groups_of_two_rollouts_are_told_from_those_of_one() -> None:
     assert spans_rollouts(ROWS, ByState()(ROWS)).tolist() == [True, False, False, True, False, False]
     assert spans_rollouts(ROWS, ByTask()(ROWS)).tolist() == [True] * 6
-    assert spans_rollouts(ROWS, ByAttempt()(ROWS)).tolist() == NONE
+    assert spans_rollouts(ROWS, ByRollout()(ROWS)).tolist() == NONE
     assert spans_rollouts(ROWS, np.array([0, 0, 0, -1, 1, 1])).tolist() == NONE
     assert spans_rollouts(ROWS, np.full(6, -1)).tolist() == NONE
 
 
 def test_equal_numbers_of_rollouts_at_two_tasks_are_two_rollouts() -> None:
-    rows = table("task attempt index state reward", ("p", 0, 0, "s", 0.0), ("q", 0, 0, "s", 1.0))
+    rows = table("task rollout index state reward", ("p", 0, 0, "s", 0.0), ("q", 0, 0, "s", 1.0))
     assert spans_rollouts(rows, np.zeros(2, dtype=np.int64)).tolist() == [True, True]
 
 
@@ -63,7 +63,7 @@ def test_equal_numbers_of_rollouts_at_two_tasks_are_two_rollouts() -> None:
 )
 def test_the_example_of_two_rollouts(algorithm: Algorithm, own: list[bool]) -> None:
     rows = table(
-        "task attempt index state action reward",
+        "task rollout index state action reward",
         *(
             ("q", rollout, index, state, "go", float(rollout == 0 and index == 2))
             for rollout, path in enumerate(("abb", "acd"))

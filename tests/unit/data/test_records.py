@@ -13,8 +13,8 @@ from groupwise.data.records import check_steps
 TASK = Task(id="t")
 
 
-def attempt(number: int, *steps: Step, outcome: float | None = None, name: str = "") -> Trajectory:
-    return Trajectory(id=name or f"r{number}", task=TASK, attempt=number, steps=steps, outcome=outcome)
+def rollout(number: int, *steps: Step, outcome: float | None = None, name: str = "") -> Trajectory:
+    return Trajectory(id=name or f"r{number}", task=TASK, rollout=number, steps=steps, outcome=outcome)
 
 
 def test_a_task_id_is_a_digest_of_its_content() -> None:
@@ -68,16 +68,16 @@ def test_records_are_frozen() -> None:
 
 def test_reasons_and_origins_are_plain_words() -> None:
     assert [reason.value for reason in StopReason] == ["terminated", "truncated", "invalid", "error", "timeout"]
-    assert [origin.value for origin in Origin] == ["fresh", "replayed", "reflected", "guided", "branched"]
+    assert [origin.value for origin in Origin] == ["fresh", "replayed", "reflected", "hinted", "branched"]
 
 
 def test_trajectories_become_one_row_a_step() -> None:
-    first = attempt(
+    first = rollout(
         1, Step(index=0, state_key="s", action="go"), Step(index=1, reward=2.0, state_key="e", accepted=False)
     )
-    table = StepTable.from_trajectories([first, attempt(0, Step(index=0, state_key="s", reward=1.0, branch="b"))])
+    table = StepTable.from_trajectories([first, rollout(0, Step(index=0, state_key="s", reward=1.0, branch="b"))])
     assert table.task_ids == ["t"]
-    assert table.attempt_ids == [0, 1]
+    assert table.rollout_ids == [0, 1]
     assert table.reward.tolist() == [1, 0, 2]
     assert table.state_keys == ["s", "e"]
     assert table.step_of_row.tolist() == [1, 2, 0]
@@ -92,19 +92,19 @@ def test_trajectories_become_one_row_a_step() -> None:
 
 
 def test_a_role_on_any_step_makes_the_column() -> None:
-    table = StepTable.from_trajectories([attempt(0, Step(index=0, role="solver"), Step(index=1))])
+    table = StepTable.from_trajectories([rollout(0, Step(index=0, role="solver"), Step(index=1))])
     assert table.extra["role"].tolist() == ["solver", None]
 
 
 def test_sampled_tokens_are_counted_where_any_were_recorded() -> None:
     steps = (Step(index=0, response_ids=(1, 2, 3)), Step(index=1))
-    assert StepTable.from_trajectories([attempt(0, *steps)]).tokens.tolist() == [3, 0]
+    assert StepTable.from_trajectories([rollout(0, *steps)]).tokens.tolist() == [3, 0]
 
 
-def test_an_attempt_cut_into_two_trajectories_is_one_attempt() -> None:
-    head = attempt(0, Step(index=0, reward=1.0), Step(index=1), name="head")
-    tail = attempt(0, Step(index=2, reward=3.0), name="tail")
-    other = attempt(1, Step(index=0), name="other")
+def test_an_rollout_cut_into_two_trajectories_is_one_rollout() -> None:
+    head = rollout(0, Step(index=0, reward=1.0), Step(index=1), name="head")
+    tail = rollout(0, Step(index=2, reward=3.0), name="tail")
+    other = rollout(1, Step(index=0), name="other")
     table = StepTable.from_trajectories([tail, other, head])
     assert table.episode_return.tolist() == [4, 4, 4, 0]
     # The return 4 against 0, mean 2, on all three steps.
@@ -112,41 +112,41 @@ def test_an_attempt_cut_into_two_trajectories_is_one_attempt() -> None:
 
 
 def test_outcomes_are_the_column_of_that_name() -> None:
-    table = StepTable.from_trajectories([attempt(0, Step(index=0, reward=9.0), outcome=0.5)])
+    table = StepTable.from_trajectories([rollout(0, Step(index=0, reward=9.0), outcome=0.5)])
     assert table.episode_return.tolist() == [0.5]
 
 
 def test_outcomes_on_some_trajectories_only_are_refused() -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_trajectories(
-            [attempt(0, Step(index=0), outcome=1.0), attempt(1, Step(index=0), name="unscored")]
+            [rollout(0, Step(index=0), outcome=1.0), rollout(1, Step(index=0), name="unscored")]
         )
     assert str(caught.value) == ("trajectory 'unscored' has no outcome while others have one; set it on all or on none")
 
 
-def test_an_attempt_cut_in_two_with_two_outcomes_is_refused() -> None:
-    cut = [attempt(0, Step(index=i), outcome=float(i), name=f"part{i}") for i in range(2)]
+def test_an_rollout_cut_in_two_with_two_outcomes_is_refused() -> None:
+    cut = [rollout(0, Step(index=i), outcome=float(i), name=f"part{i}") for i in range(2)]
     with pytest.raises(RecordError) as caught:
         StepTable.from_trajectories(cut)
     assert str(caught.value) == (
-        "task 't', attempt 0, index 0: the attempt's rows carry different outcomes; "
-        "an outcome belongs to the attempt: put per-step amounts into `reward`"
+        "task 't', rollout 0, index 0: the rollout's rows carry different outcomes; "
+        "an outcome belongs to the rollout: put per-step amounts into `reward`"
     )
 
 
-def test_what_was_cut_off_and_why_attempts_ended_are_columns() -> None:
+def test_what_was_cut_off_and_why_rollouts_ended_are_columns() -> None:
     steps = (Step(index=0, cut=True), Step(index=1))
-    limited = Trajectory(id="r", task=TASK, attempt=0, steps=steps, stop=StopReason.TRUNCATED)
-    table = StepTable.from_trajectories([limited, attempt(1, Step(index=0))])
+    limited = Trajectory(id="r", task=TASK, rollout=0, steps=steps, stop=StopReason.TRUNCATED)
+    table = StepTable.from_trajectories([limited, rollout(1, Step(index=0))])
     assert table.column("cut").tolist() == [True, False, False]
     assert table.column("stop").tolist() == [None, "truncated", "terminated"]
 
 
 def trajectory_by(number: int, *versions: int) -> Trajectory:
-    return Trajectory(id=f"r{number}", task=TASK, attempt=number, steps=(Step(index=0),), versions=versions)
+    return Trajectory(id=f"r{number}", task=TASK, rollout=number, steps=(Step(index=0),), versions=versions)
 
 
-def test_the_age_of_an_attempt_counts_from_the_oldest_weights_that_sampled_it() -> None:
+def test_the_age_of_an_rollout_counts_from_the_oldest_weights_that_sampled_it() -> None:
     table = StepTable.from_trajectories(
         [trajectory_by(0, 7), trajectory_by(1, 5, 6), trajectory_by(2, 4, 7)], version=7
     )
@@ -164,7 +164,7 @@ def test_without_a_version_there_is_no_age_and_the_error_says_how_to_get_one() -
     )
 
 
-def test_where_some_attempt_has_no_versions_there_is_no_age() -> None:
+def test_where_some_rollout_has_no_versions_there_is_no_age() -> None:
     table = StepTable.from_trajectories([trajectory_by(0, 7), trajectory_by(1)], version=7)
     with pytest.raises(RecordError, match=r"makes it of `Trajectory\.versions`"):
         table.column("age")
@@ -179,20 +179,21 @@ def test_weights_that_are_newer_than_the_learner_are_refused() -> None:
     )
 
 
-def test_accuracy_is_the_score_of_that_name_where_all_attempts_have_it() -> None:
+def test_accuracy_is_the_score_of_that_name_where_all_rollouts_have_it() -> None:
     scored = [
-        Trajectory(id=f"r{i}", task=TASK, attempt=i, steps=(Step(index=0, reward=0.5),), scores={"accuracy": float(i)})
+        Trajectory(id=f"r{i}", task=TASK, rollout=i, steps=(Step(index=0, reward=0.5),), scores={"accuracy": float(i)})
         for i in range(2)
     ]
     assert StepTable.from_trajectories(scored).column("accuracy").tolist() == [0, 1]
-    assert "accuracy" not in StepTable.from_trajectories([*scored, attempt(2, Step(index=0))]).extra
+    assert "accuracy" not in StepTable.from_trajectories([*scored, rollout(2, Step(index=0))]).extra
 
 
 @pytest.mark.parametrize("name", ["reward", "trains", "off_policy", "age", "version", "episode_return"])
-def test_facts_with_names_that_are_taken_are_refused(name: str) -> None:
-    steps = (Step(index=0), Step(index=1, facts={name: 1}))
+def test_info_with_names_that_are_taken_are_refused(name: str) -> None:
+    steps = (Step(index=0), Step(index=1, info={name: 1}))
     with pytest.raises(RecordError) as caught:
-        StepTable.from_trajectories([Trajectory(id="r0", task=TASK, attempt=0, steps=steps)])
+        StepTable.from_trajectories([Trajectory(id="r0", task=TASK, rollout=0, steps=steps)])
     assert str(caught.value) == (
-        f"task {TASK.id!r}, attempt 0, index 1: the fact {name!r} has a name that is taken; call it something else"
+        f"task {TASK.id!r}, rollout 0, index 1: the info value {name!r} has a name that is taken; call it something "
+        f"else"
     )

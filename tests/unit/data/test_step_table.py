@@ -10,7 +10,7 @@ import pytest
 from groupwise import RecordError, StepTable, methods
 from tests.unit.tables import columns, table, walks
 
-BASIC = {"task": ["t", "t"], "attempt": [0, 1], "index": [0, 0], "reward": [1.0, 0.0]}
+BASIC = {"task": ["t", "t"], "rollout": [0, 1], "step": [0, 0], "reward": [1.0, 0.0]}
 
 
 def refusal(**changes: object) -> str:
@@ -21,7 +21,7 @@ def refusal(**changes: object) -> str:
 
 def make_shuffled_table() -> StepTable:
     return table(
-        "task attempt index state reward",
+        "task rollout index state reward",
         ("b", "y", 0, "s1", 5.0),
         ("a", "y", 1, "s2", 4.0),
         ("a", "x", 0, "s1", 1.0),
@@ -30,11 +30,11 @@ def make_shuffled_table() -> StepTable:
     )
 
 
-def test_steps_are_sorted_by_task_attempt_and_index_whatever_the_row_order() -> None:
+def test_steps_are_sorted_by_task_rollout_and_index_whatever_the_row_order() -> None:
     rows = make_shuffled_table()
     assert rows.task.tolist() == [0, 0, 0, 0, 1]
-    assert rows.attempt.tolist() == [0, 0, 1, 1, 2]
-    assert rows.index.tolist() == [0, 2, 0, 1, 0]
+    assert rows.rollout.tolist() == [0, 0, 1, 1, 2]
+    assert rows.step.tolist() == [0, 2, 0, 1, 0]
     assert rows.reward.tolist() == [1, 2, 3, 4, 5]
     assert len(rows) == 5
 
@@ -43,10 +43,10 @@ def test_each_row_knows_its_step() -> None:
     assert make_shuffled_table().step_of_row.tolist() == [4, 3, 0, 2, 1]
 
 
-def test_ids_are_kept_for_tasks_and_for_each_attempt_within_its_task() -> None:
+def test_ids_are_kept_for_tasks_and_for_each_rollout_within_its_task() -> None:
     rows = make_shuffled_table()
     assert rows.task_ids == ["a", "b"]
-    assert rows.attempt_ids == ["x", "y", "y"]
+    assert rows.rollout_ids == ["x", "y", "y"]
 
 
 def test_states_are_coded_by_first_appearance_in_the_table_not_in_the_rows() -> None:
@@ -68,18 +68,18 @@ def test_a_table_without_states_compares_nothing_by_state() -> None:
 
 
 def test_numpy_columns_and_lists_give_the_same_table() -> None:
-    lists = columns("task attempt index state reward", ("t", 1, 0, "b", 1.0), ("t", 0, 0, "a", 2.0))
+    lists = columns("task rollout index state reward", ("t", 1, 0, "b", 1.0), ("t", 0, 0, "a", 2.0))
     arrays = {name: np.array(column) for name, column in lists.items()}
     for rows in (StepTable.from_columns(**lists), StepTable.from_columns(**arrays)):
         assert rows.reward.tolist() == [2, 1]
         assert rows.state_keys == ["a", "b"]
         assert rows.task_ids == ["t"]
-        assert rows.attempt_ids == [0, 1]
+        assert rows.rollout_ids == [0, 1]
 
 
 def test_segments_of_a_step_are_one_step_whose_rewards_and_tokens_are_summed() -> None:
     rows = table(
-        "task attempt index segment state reward tokens action",
+        "task rollout index segment state reward tokens action",
         ("t", 0, 1, 0, "s", 4.0, 7, "stop"),
         ("t", 0, 0, 1, "later", 2.0, 3, "cut"),
         ("t", 0, 0, 0, "first", 1.0, 5, "go"),
@@ -95,7 +95,7 @@ def test_segments_of_a_step_are_one_step_whose_rewards_and_tokens_are_summed() -
 def test_segments_are_added_up_in_their_own_order_so_shuffled_rows_give_the_same_bits() -> None:
     amounts = [(0, 0.1), (1, 0.2), (2, 0.3), (3, 1e16), (4, -1e16)]
     sums = {
-        table("task attempt index segment reward", *(("t", 0, 0, number, amount) for number, amount in order))
+        table("task rollout index segment reward", *(("t", 0, 0, number, amount) for number, amount in order))
         .reward[0]
         .item()
         for order in (amounts, amounts[::-1], amounts[2:] + amounts[:2])
@@ -106,9 +106,9 @@ def test_segments_are_added_up_in_their_own_order_so_shuffled_rows_give_the_same
 
 def test_a_missing_column_is_named_with_what_was_found() -> None:
     with pytest.raises(RecordError) as caught:
-        StepTable.from_columns(task=["t"], attempt=[0], reward=[1.0], valid=[True])
+        StepTable.from_columns(task=["t"], rollout=[0], reward=[1.0], valid=[True])
     assert str(caught.value) == (
-        "column 'index' is missing; a table needs task, attempt, index, reward, and found task, attempt, reward, valid"
+        "column 'index' is missing; a table needs task, rollout, index, reward, and found task, rollout, reward, valid"
     )
 
 
@@ -116,7 +116,7 @@ def test_a_table_of_nothing_says_so() -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_columns()
     assert str(caught.value) == (
-        "column 'task' is missing; a table needs task, attempt, index, reward, and found nothing"
+        "column 'task' is missing; a table needs task, rollout, index, reward, and found nothing"
     )
 
 
@@ -129,29 +129,29 @@ def test_ragged_columns_are_named_with_both_lengths() -> None:
 def test_two_rows_with_one_identity_are_named() -> None:
     with pytest.raises(RecordError) as caught:
         table(
-            "task attempt index reward",
+            "task rollout index reward",
             ("t", 0, 1, 1.0),
             ("t", 0, 0, 1.0),
             ("u", 0, 1, 1.0),
             ("t", 0, 1, 2.0),
         )
     assert str(caught.value) == (
-        "rows 0 and 3 have one identity (task 't', attempt 0, index 1); drop the copy, "
+        "rows 0 and 3 have one identity (task 't', rollout 0, index 1); drop the copy, "
         "or number the parts of a step with `segment`"
     )
     assert caught.value.row == 3
 
 
 def test_two_segments_with_one_number_are_named_with_it() -> None:
-    message = refusal(attempt=[0, 0], segment=[2, 2])
+    message = refusal(rollout=[0, 0], segment=[2, 2])
     assert message == (
-        "rows 0 and 1 have one identity (task 't', attempt 0, index 0, segment 2); drop the copy, "
+        "rows 0 and 1 have one identity (task 't', rollout 0, index 0, segment 2); drop the copy, "
         "or number the parts of a step with `segment`"
     )
 
 
 def test_rows_that_differ_only_by_segment_are_not_copies() -> None:
-    assert len(StepTable.from_columns(**(BASIC | {"attempt": [0, 0], "segment": [1, 0]}))) == 1
+    assert len(StepTable.from_columns(**(BASIC | {"rollout": [0, 0], "segment": [1, 0]}))) == 1
 
 
 @pytest.mark.parametrize(
@@ -172,17 +172,17 @@ def test_extra_columns_are_checked_by_their_kind() -> None:
     assert refusal(valid=[True, "no"]) == "column 'valid', row 1: 'no' is neither true nor false"
 
 
-def test_an_attempt_with_two_outcomes_is_named_by_its_first_step() -> None:
+def test_an_rollout_with_two_outcomes_is_named_by_its_first_step() -> None:
     with pytest.raises(RecordError) as caught:
         table(
-            "task attempt index reward outcome",
+            "task rollout index reward outcome",
             ("t", "a", 0, 0.0, 1.0),
             ("t", "b", 4, 0.0, 0.0),
             ("t", "b", 3, 0.0, 1.0),
         )
     assert str(caught.value) == (
-        "task 't', attempt 'b', index 3: the attempt's rows carry different outcomes; "
-        "an outcome belongs to the attempt: put per-step amounts into `reward`"
+        "task 't', rollout 'b', index 3: the rollout's rows carry different outcomes; "
+        "an outcome belongs to the rollout: put per-step amounts into `reward`"
     )
 
 
@@ -192,7 +192,7 @@ def test_the_episode_return_is_the_sum_of_rewards_on_every_step() -> None:
 
 
 def test_an_outcome_takes_the_place_of_the_summed_rewards() -> None:
-    rows = table("task attempt index reward outcome", ("t", 0, 0, 9.0, 0.5), ("t", 0, 1, 9.0, 0.5))
+    rows = table("task rollout index reward outcome", ("t", 0, 0, 9.0, 0.5), ("t", 0, 1, 9.0, 0.5))
     assert rows.episode_return.tolist() == [0.5, 0.5]
 
 
@@ -200,10 +200,10 @@ def test_steps_count_one_token_each_without_the_column() -> None:
     assert StepTable.from_columns(**BASIC).tokens.tolist() == [1, 1]
 
 
-def test_a_step_before_is_there_only_within_the_attempt_and_without_a_gap() -> None:
-    # Attempt 0 has the indices 0, 1, 2; attempt 1 has 0, 2, 3.
+def test_a_step_before_is_there_only_within_the_rollout_and_without_a_gap() -> None:
+    # Rollout 0 has the indices 0, 1, 2; rollout 1 has 0, 2, 3.
     rows = table(
-        "task attempt index reward", *(("t", a, i, 0.0) for a, i in [(0, 0), (0, 1), (0, 2)]), *_rows_with_a_gap()
+        "task rollout index reward", *(("t", a, i, 0.0) for a, i in [(0, 0), (0, 1), (0, 2)]), *_rows_with_a_gap()
     )
     assert rows.has_step_before(0).tolist() == [True] * 6
     assert rows.has_step_before(1).tolist() == [False, True, True, False, False, True]
@@ -249,29 +249,29 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:
 
 
 def test_a_column_as_codes_is_equal_where_entries_are_equal() -> None:
-    rows = StepTable.from_columns(**(BASIC | {"attempt": [1, 0]}), role=["a", None])
+    rows = StepTable.from_columns(**(BASIC | {"rollout": [1, 0]}), role=["a", None])
     assert rows.codes("role").tolist() == [-1, 0]
 
 
 def test_a_step_is_named_in_words_by_its_ids() -> None:
-    assert make_shuffled_table().describe_step(3) == "task 'a', attempt 'y', index 1"
+    assert make_shuffled_table().describe_step(3) == "task 'a', rollout 'y', index 1"
 
 
-def test_tasks_and_attempts_are_segments_of_the_steps() -> None:
+def test_tasks_and_rollouts_are_segments_of_the_steps() -> None:
     rows = make_shuffled_table()
     assert rows.tasks.size.tolist() == [4, 1]
-    assert rows.attempts.size.tolist() == [2, 2, 1]
-    assert rows.attempts.first.tolist() == [0, 2, 4]
+    assert rows.rollouts.size.tolist() == [2, 2, 1]
+    assert rows.rollouts.first.tolist() == [0, 2, 4]
 
 
 def test_a_table_may_be_empty() -> None:
-    for empty in (StepTable.from_columns(task=[], attempt=[], index=[], reward=[]), StepTable.from_trajectories([])):
+    for empty in (StepTable.from_columns(task=[], rollout=[], step=[], reward=[]), StepTable.from_trajectories([])):
         assert len(empty) == 0
         assert methods.hgpo().advantage(empty).values.tolist() == []
 
 
 def test_a_column_of_none_is_an_absent_column() -> None:
-    table = StepTable.from_columns(task=["t"], attempt=[0], index=[0], reward=[1.0], valid=None, outcome=None)
+    table = StepTable.from_columns(task=["t"], rollout=[0], step=[0], reward=[1.0], valid=None, outcome=None)
     assert table.extra == {}
 
 
@@ -286,19 +286,19 @@ def test_a_column_of_none_is_an_absent_column() -> None:
 )
 def test_rewards_that_are_no_column_of_numbers_are_refused(reward: Any, message: str) -> None:
     with pytest.raises(RecordError) as caught:
-        StepTable.from_columns(task=["t"], attempt=[0], index=[0], reward=reward)
+        StepTable.from_columns(task=["t"], rollout=[0], step=[0], reward=reward)
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("index", [[0, 2**70], np.array([0, 2**63], dtype=np.uint64)])
+@pytest.mark.parametrize("step", [[0, 2**70], np.array([0, 2**63], dtype=np.uint64)])
 def test_an_index_beyond_all_reason_is_refused_by_its_row(index: Any) -> None:
-    with pytest.raises(RecordError, match="column 'index', row 1: "):
-        StepTable.from_columns(task=["t", "t"], attempt=[0, 0], index=index, reward=[0.0, 0.0])
+    with pytest.raises(RecordError, match="column 'step', row 1: "):
+        StepTable.from_columns(task=["t", "t"], rollout=[0, 0], step=index, reward=[0.0, 0.0])
 
 
 def test_ids_may_be_numpy_scalars() -> None:
     ids = list(np.array(["a", "b"]))
-    table = StepTable.from_columns(task=ids, attempt=list(np.array([1, 2])), index=[0, 0], reward=[0.0, 0.0])
+    table = StepTable.from_columns(task=ids, rollout=list(np.array([1, 2])), step=[0, 0], reward=[0.0, 0.0])
     assert list(table.task_ids) == ["a", "b"]
 
 
@@ -319,7 +319,7 @@ class Labelled:
 
 
 def test_columns_are_read_by_position_never_by_label() -> None:
-    plain = {"task": ["t"] * 4, "attempt": [0, 0, 1, 1], "index": [0, 1, 0, 1], "reward": [0.0, 1.0, 0.0, 0.0]}
+    plain = {"task": ["t"] * 4, "rollout": [0, 0, 1, 1], "step": [0, 1, 0, 1], "reward": [0.0, 1.0, 0.0, 0.0]}
     states = ["a", "b", "a", "c"]
     expected = methods.hgpo().advantage(StepTable.from_columns(**plain, state=states)).values.tolist()
     labelled = {name: Labelled(*column) for name, column in plain.items()}
@@ -329,7 +329,7 @@ def test_columns_are_read_by_position_never_by_label() -> None:
 
 def test_nan_in_place_of_a_state_is_not_comparable() -> None:
     table = StepTable.from_columns(
-        task=["t"] * 3, attempt=[0, 1, 2], index=[0] * 3, reward=[0.0] * 3, state=["a", float("nan"), None]
+        task=["t"] * 3, rollout=[0, 1, 2], step=[0] * 3, reward=[0.0] * 3, state=["a", float("nan"), None]
     )
     assert table.state.tolist() == [0, -1, -1]
 
@@ -337,20 +337,20 @@ def test_nan_in_place_of_a_state_is_not_comparable() -> None:
 @pytest.mark.parametrize(("column", "shown"), [("tt", "'tt'"), (3, "3"), (True, "True")])
 def test_what_is_no_column_is_refused(column: Any, shown: str) -> None:
     with pytest.raises(RecordError) as caught:
-        StepTable.from_columns(task=column, attempt=[0], index=[0], reward=[0.0])
+        StepTable.from_columns(task=column, rollout=[0], step=[0], reward=[0.0])
     assert str(caught.value) == f"column 'task' is {shown}; give a list or an array with one entry per row"
 
 
 def test_a_column_called_states_is_taken_for_a_slip() -> None:
     with pytest.raises(RecordError) as caught:
-        StepTable.from_columns(task=["t"], attempt=[0], index=[0], reward=[0.0], states=["a"])
+        StepTable.from_columns(task=["t"], rollout=[0], step=[0], reward=[0.0], states=["a"])
     assert str(caught.value) == "there is a column 'states' and none called 'state'; hand it in as state=..."
 
 
 def test_segments_of_a_step_must_agree_on_what_became_of_it() -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_columns(
-            task=["t"] * 2, attempt=[0] * 2, index=[0] * 2, segment=[0, 1], reward=[0.0] * 2, outcome=[1.0, 5.0]
+            task=["t"] * 2, rollout=[0] * 2, step=[0] * 2, segment=[0, 1], reward=[0.0] * 2, outcome=[1.0, 5.0]
         )
     assert str(caught.value) == (
         "rows 0 and 1 are segments of one step, but differ in 'outcome' (1.0 and 5.0); give both the same"

@@ -11,7 +11,7 @@ from groupwise import RecordError, Step, StepTable, Task, Trajectory
 from groupwise.data.token_table import TokenTable
 from tests.unit.tables import table
 
-ROWS = table("task attempt index reward", ("q", 1, 0, 0.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
+ROWS = table("task rollout index reward", ("q", 1, 0, 0.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
 TOKENS = [
     {"response_ids": [7], "logp_behaviour": [-0.7], "entropy": [0.1]},
     {"response_ids": []},
@@ -21,9 +21,9 @@ TOKENS = [
 
 def test_tokens_lie_as_the_sorted_steps_do() -> None:
     tokens = TokenTable.from_rows(ROWS, TOKENS)
-    # Sorted: attempt 0 step 0 (5, 9), attempt 0 step 1 (none), attempt 1 step 0 (7).
+    # Sorted: rollout 0 step 0 (5, 9), rollout 0 step 1 (none), rollout 1 step 0 (7).
     assert tokens.token.tolist() == [5, 9, 7]
-    assert tokens.step.tolist() == [0, 0, 2]
+    assert tokens.row.tolist() == [0, 0, 2]
     assert tokens.position.tolist() == [0, 1, 0]
     assert tokens.step_length.tolist() == [2, 2, 1]
     assert tokens.logp.tolist() == [-0.5, -0.9, -0.7]
@@ -32,14 +32,14 @@ def test_tokens_lie_as_the_sorted_steps_do() -> None:
 
 def test_the_tokens_of_a_row_are_found_again() -> None:
     tokens = TokenTable.from_rows(ROWS, TOKENS)
-    assert [tokens.token[tokens.row(number)].tolist() for number in range(3)] == [[7], [], [5, 9]]
+    assert [tokens.token[tokens.find_tokens(number)].tolist() for number in range(3)] == [[7], [], [5, 9]]
 
 
 def test_trajectories_give_what_their_rows_give() -> None:
     steps = tuple(
         Step(index=n, response_ids=ids, logp_behaviour=(-1.0,) * len(ids)) for n, ids in enumerate([(4,), (5, 6)])
     )
-    trajectories = [Trajectory(id=str(attempt), task=Task(id="q"), attempt=attempt, steps=steps) for attempt in (1, 0)]
+    trajectories = [Trajectory(id=str(rollout), task=Task(id="q"), rollout=rollout, steps=steps) for rollout in (1, 0)]
     made = StepTable.from_trajectories(trajectories)
     tokens = TokenTable.from_trajectories(made, trajectories)
     rows = [{"response_ids": s.response_ids, "logp_behaviour": s.logp_behaviour} for t in trajectories for s in t.steps]
@@ -50,12 +50,12 @@ def test_trajectories_give_what_their_rows_give() -> None:
 
 
 def test_segments_of_a_step_follow_each_other_in_their_order() -> None:
-    cut = table("task attempt index reward segment", ("q", 0, 0, 0.0, 1), ("q", 0, 0, 0.0, 0))
+    cut = table("task rollout index reward segment", ("q", 0, 0, 0.0, 1), ("q", 0, 0, 0.0, 0))
     tokens = TokenTable.from_rows(cut, [{"response_ids": [3], "segment": 1}, {"response_ids": [1, 2], "segment": 0}])
     assert tokens.token.tolist() == [1, 2, 3]
-    assert tokens.step.tolist() == [0, 0, 0]
+    assert tokens.row.tolist() == [0, 0, 0]
     assert tokens.position.tolist() == [0, 1, 2]
-    assert tokens.token[tokens.row(0)].tolist() == [3]
+    assert tokens.token[tokens.find_tokens(0)].tolist() == [3]
 
 
 def test_a_table_without_tokens_has_none() -> None:
@@ -70,7 +70,7 @@ def test_what_was_not_recorded_is_told_by_its_step() -> None:
     with pytest.raises(RecordError) as raised:
         tokens.column("entropy", ROWS)
     assert str(raised.value) == (
-        "task 'q', attempt 0, index 0: the entropies of its sampled tokens (entropy) were not recorded, which this "
+        "task 'q', rollout 0, index 0: the entropies of its sampled tokens (entropy) were not recorded, which this "
         "method reads; use an engine that reports them"
     )
 
@@ -86,10 +86,10 @@ def test_a_token_is_found_by_step_and_position() -> None:
     assert tokens.find(2, 0, ROWS) == 2
     with pytest.raises(RecordError) as raised:
         tokens.find(0, 2, ROWS)
-    assert str(raised.value) == "task 'q', attempt 0, index 0 has no token 2; its tokens run from 0 to 1"
+    assert str(raised.value) == "task 'q', rollout 0, index 0 has no token 2; its tokens run from 0 to 1"
     with pytest.raises(RecordError) as raised:
         tokens.find(1, 0, ROWS)
-    assert str(raised.value) == "task 'q', attempt 0, index 1 has no token 0; no sampled token of it was recorded"
+    assert str(raised.value) == "task 'q', rollout 0, index 1 has no token 0; no sampled token of it was recorded"
 
 
 def test_forced_tokens_are_none_of_the_sampled_ones() -> None:
@@ -98,7 +98,7 @@ def test_forced_tokens_are_none_of_the_sampled_ones() -> None:
         Step(index=1, response_ids=(7, 8)),
         Step(index=2, response_ids=(9,), forced=1),
     )
-    trajectory = Trajectory(id="0", task=Task(id="q"), attempt=0, steps=steps)
+    trajectory = Trajectory(id="0", task=Task(id="q"), rollout=0, steps=steps)
     made = StepTable.from_trajectories([trajectory])
     rows = [
         {"response_ids": list(s.response_ids), "logp_behaviour": s.logp_behaviour, "forced": s.forced} for s in steps

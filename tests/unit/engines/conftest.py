@@ -20,8 +20,8 @@ def start_server() -> Iterator[StartServer]:
     """Starts a scripted server."""
     servers: list[ScriptedServer] = []
 
-    def start(**facts: Any) -> ScriptedServer:
-        servers.append(ScriptedServer(**facts))
+    def start(**info: Any) -> ScriptedServer:
+        servers.append(ScriptedServer(**info))
         return servers[-1]
 
     yield start
@@ -35,7 +35,7 @@ def open_engine() -> Iterator[OpenEngine]:
     engines: list[ServerEngine] = []
 
     def open_over(*servers: ScriptedServer, **more: Any) -> ServerEngine:
-        settings: dict[str, Any] = {"request_timeout": 10.0, "handover_timeout": 10.0, "max_in_flight": 4} | more
+        settings: dict[str, Any] = {"request_timeout": 10.0, "sync_timeout": 10.0, "max_in_flight": 4} | more
         urls = [server.url for server in servers]
         engines.append(open_server_engine(urls, source=make_source(), precision="float32", **settings))
         return engines[-1]

@@ -45,7 +45,7 @@ def serve_model(model: Any = None, *, engine: Engine | None = None, vocabulary: 
 def open_client(url: str, model: Any = None, **settings: Any) -> Iterator[ServerEngine]:
     """An engine over one server, for the same model."""
     source = ModelSource(model=model or family("llama"), tokenizer=None, path=None)
-    timeouts = {"request_timeout": 60.0, "handover_timeout": 60.0, "max_in_flight": 4}
+    timeouts = {"request_timeout": 60.0, "sync_timeout": 60.0, "max_in_flight": 4}
     engine = open_server_engine([url], source=source, precision="float32", **timeouts | settings)
     try:
         yield engine

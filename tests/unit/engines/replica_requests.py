@@ -17,7 +17,7 @@ BOTH = pytest.mark.parametrize("takes_batches", [False, True], ids=["a request a
 
 def make_requests(num: int, *, turn: int = 0) -> list[Request]:
     return [
-        Request(prompt_ids=(1, number % 20), seed=100 * turn + number, max_tokens=4, session=f"attempt {number}")
+        Request(prompt_ids=(1, number % 20), seed=100 * turn + number, max_tokens=4, session=f"rollout {number}")
         for number in range(num)
     ]
 

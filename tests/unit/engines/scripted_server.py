@@ -28,9 +28,9 @@ class ScriptedServer:
     `troubles` has, by route, what happens to the calls of it in turn: None = nothing. What is left over answers.
     """
 
-    def __init__(self, *, takes_batches: bool = False, seed: int = 0, **facts: Any) -> None:
+    def __init__(self, *, takes_batches: bool = False, seed: int = 0, **info: Any) -> None:
         self.takes_batches, self._seed = takes_batches, seed
-        self.facts = {"model": "policy", "max_model_len": 96, "dtype": "float32", "vocabulary": VOCABULARY} | facts
+        self.info = {"model": "policy", "max_model_len": 96, "dtype": "float32", "vocabulary": VOCABULARY} | info
         self.troubles: dict[str, list[Trouble | None]] = {}
         self.takes_weights, self.forgets_prefixes, self.says_versions = True, True, True
         self.calls: Counter[str] = Counter()
@@ -119,10 +119,10 @@ class ScriptedServer:
             if path == "/health":
                 return 200, None
             if path == "/v1/models":
-                card = {"id": self.facts["model"], "max_model_len": self.facts["max_model_len"], "parent": None}
+                card = {"id": self.info["model"], "max_model_len": self.info["max_model_len"], "parent": None}
                 return 200, {"data": [card]}
             if path == "/server_info" and not self.takes_batches:
-                described = {"dtype": f"torch.{self.facts['dtype']}", "logprobs_mode": "processed_logprobs"}
+                described = {"dtype": f"torch.{self.info['dtype']}", "logprobs_mode": "processed_logprobs"}
                 return 200, {"vllm_config": {"model_config": described}}
             if path == "/is_paused":
                 return 200, {"is_paused": self.is_paused}
@@ -137,8 +137,8 @@ class ScriptedServer:
     def _answer_batch(self, path: str, question: Any) -> tuple[int, Any]:
         if path.endswith("info"):
             gives = ["entropy", "scores", "versions"]
-            about = {"vocabulary": self.facts["vocabulary"], "context": self.facts["max_model_len"]}
-            return 200, {**about, "precision": self.facts["dtype"], "gives": gives}
+            about = {"vocabulary": self.info["vocabulary"], "context": self.info["max_model_len"]}
+            return 200, {**about, "precision": self.info["dtype"], "gives": gives}
         if path.endswith("score"):
             temperature = question["temperature"]
             return 200, {"scores": [self.model.score(*pair, temperature) for pair in question["sequences"]]}
@@ -156,12 +156,12 @@ class ScriptedServer:
 
     def _answer_single(self, question: Any) -> tuple[int, Any]:
         sampling, prompt = question["sampling_params"], question["token_ids"]
-        model = {self.facts["model"]: self.model, **self.adapters}.get(question["model"])
+        model = {self.info["model"]: self.model, **self.adapters}.get(question["model"])
         if model is None:
             return 404, {"error": "no such model"}
-        if any(int(token) >= self.facts["vocabulary"] for token in sampling.get("logit_bias", {})):
+        if any(int(token) >= self.info["vocabulary"] for token in sampling.get("logit_bias", {})):
             return 400, {"error": "out-of-vocab"}
-        if len(prompt) + sampling["max_tokens"] > self.facts["max_model_len"]:
+        if len(prompt) + sampling["max_tokens"] > self.info["max_model_len"]:
             return 400, {"error": "longer than the context"}
         temperature = sampling["temperature"]
         ids, logps, _ = model.sample(

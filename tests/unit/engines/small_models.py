@@ -1,4 +1,4 @@
-"""Small models of several families, and requests for them."""
+"""Small models of several categories, and requests for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHAPE: dict[str, Any] = {
 }
 WINDOW = 64
 """Tokens that a layer with a sliding window sees."""
-FAMILIES = {
+CATEGORIES = {
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SHAPE)),
     "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SHAPE)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SHAPE, head_dim=16)),
@@ -39,7 +39,7 @@ def family(name: str) -> transformers.PreTrainedModel:
     """A model whose distributions are far from even: its weights are larger than fresh ones."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = FAMILIES[name]().eval()
+        model = CATEGORIES[name]().eval()
     with torch.no_grad():
         for value in model.parameters():
             if value.ndim > 1:
@@ -59,7 +59,7 @@ def requests(num: int = 40, *, session: bool = False, longest: int = 30) -> list
             max_tokens=1 + i % 19,
             temperature=(1.0, 0.0, 0.5, 1.7)[i % 4],
             stop_ids=STOPS[: i % 6],
-            session=f"attempt {i}" if session else None,
+            session=f"rollout {i}" if session else None,
         )
         for i in range(num)
     ]

@@ -22,7 +22,7 @@ def model():  # type: ignore[no-untyped-def]
 
 
 def make_next_prompt(prompt: tuple[int, ...], response: tuple[int, ...], draws: Random) -> tuple[int, ...]:
-    """The next prompt of an attempt: it goes on, or forgets its beginning, or changes its mind halfway."""
+    """The next prompt of a rollout: it goes on, or forgets its beginning, or changes its mind halfway."""
     observation = tuple(draws.randrange(4, 40) for _ in range(draws.randrange(1, 12)))
     whole = (*prompt, *response, *observation)
     kind = draws.random()
@@ -36,14 +36,14 @@ def make_next_prompt(prompt: tuple[int, ...], response: tuple[int, ...], draws: 
     [(0.0, 32768, 10**6), (1.1, 32768, 10**6), (0.6, 300, 10**6), (1.1, 300, 10**6), (0.6, 300, 150)],
     ids=["gaps kept", "gaps closed", "many batches", "many batches, gaps closed", "little is kept"],
 )
-def test_ten_steps_of_attempts_that_come_and_go(  # type: ignore[no-untyped-def]
+def test_ten_steps_of_rollouts_that_come_and_go(  # type: ignore[no-untyped-def]
     model, monkeypatch: pytest.MonkeyPatch, dense: float, batch_tokens: int, session_tokens: int
 ) -> None:
     monkeypatch.setattr(kv_sessions, "DENSE", dense)
     draws = Random(7)
     engine = TransformersEngine(model, batch_tokens=batch_tokens, session_tokens=session_tokens)
     plain = TransformersEngine(model, session_tokens=0)
-    prompts = {f"attempt {i}": tuple(draws.randrange(4, 40) for _ in range(3 + i % 5)) for i in range(12)}
+    prompts = {f"rollout {i}": tuple(draws.randrange(4, 40) for _ in range(3 + i % 5)) for i in range(12)}
     for step in range(10):
         asked = [
             Request(prompt_ids=prompt, seed=97 * step + i, max_tokens=8, stop_ids=(END, 5, 9), session=name)
@@ -70,7 +70,7 @@ def test_sessions_that_are_over_are_forgotten_and_the_rest_is_reused(model) -> N
         Request(prompt_ids=(*a.prompt_ids, *g.response_ids, 7), seed=9, max_tokens=4, session=a.session)
         for a, g in zip(asked[:2], answers[:2], strict=True)
     ]
-    past = engine._sessions.recall(following, engine.device)
+    past = engine._sessions.replay(following, engine.device)
     assert past.lengths == [len(a.prompt_ids) - 2 for a in following], "all but the last sampled token and the new one"
     engine.generate(following)
     assert sorted(engine._sessions._kept) == ["0", "1"]

@@ -29,7 +29,7 @@ from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.system.errors import EngineFault
 from tests.unit.engines.layer_kernel_cases import CASES, measure_gap
 from tests.unit.engines.same_answers import ask_next, assert_same
-from tests.unit.engines.small_models import FAMILIES, SHAPE, family, requests
+from tests.unit.engines.small_models import CATEGORIES, SHAPE, family, requests
 
 KNOWN = ("llama", "qwen2", "qwen3", "mistral")
 
@@ -72,7 +72,7 @@ def test_kernels_compute_what_they_say(interpreted: Any, case: str) -> None:
     assert interpreted[case] < 1e-5
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", CATEGORIES)
 def test_models_are_known_by_their_class(name: str) -> None:
     assert has_own_layers(family(name)) == (name in KNOWN)
 

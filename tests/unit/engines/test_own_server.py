@@ -47,13 +47,13 @@ def test_what_is_asked_together_is_one_batch_and_sessions_pass_through() -> None
             batches.append([request.session for request in requests])
             return super().generate(requests)
 
-    asked = [Request(prompt_ids=(5,), seed=i, max_tokens=1, session=f"attempt {i}") for i in range(3)]
+    asked = [Request(prompt_ids=(5,), seed=i, max_tokens=1, session=f"rollout {i}") for i in range(3)]
     with serve_model(engine=Recorder(lambda request: [7])) as url, open_client(url) as engine:
         engine.generate(asked)
-        assert batches == [["attempt 0", "attempt 1", "attempt 2"]]
+        assert batches == [["rollout 0", "rollout 1", "rollout 2"]]
 
 
-def test_facts_of_the_server() -> None:
+def test_info_of_the_server() -> None:
     with serve_model() as url:
         assert call(url, "GET", "/health") == (200, {"status": "healthy"})
         assert call(url, "GET", "/v1/models")[1]["data"] == [

@@ -1,4 +1,4 @@
-"""Several servers as one: hand-overs that they die or hang in, and what they answer over one."""
+"""Several servers as one: weight syncs that they die or hang in, and what they answer over one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.unit.engines.replica_requests import BOTH, PATIENCE, STREAM, list_pro
 from tests.unit.engines.scripted_server import ScriptedServer, die, hang, say
 from tests.unit.engines.toy_model import write_weights
 
-HAND_OVER = ["/pause", "/init_weight_transfer_engine", "/start_weight_update", "/update_weights"]
-HAND_OVER += ["/finish_weight_update", "/reset_prefix_cache", "/resume", "/weight_info"]
+SYNC = ["/pause", "/init_weight_transfer_engine", "/start_weight_update", "/update_weights"]
+SYNC += ["/finish_weight_update", "/reset_prefix_cache", "/resume", "/weight_info"]
 
 
 @BOTH
-@pytest.mark.parametrize("route", HAND_OVER)
-def test_a_server_that_dies_in_a_hand_over_is_out_and_the_other_goes_on(
+@pytest.mark.parametrize("route", SYNC)
+def test_a_server_that_dies_in_a_sync_is_out_and_the_other_goes_on(
     start_server: StartServer, open_engine: OpenEngine, tmp_path: Path, route: str, takes_batches: bool
 ) -> None:
     servers = [start_server(takes_batches=takes_batches) for _ in range(2)]
@@ -42,7 +42,7 @@ def test_a_server_that_dies_in_a_hand_over_is_out_and_the_other_goes_on(
         ("/weight_info", None, "has the weights '3', but '"),
     ],
 )
-def test_a_hand_over_that_fails_is_one_sentence_and_leaves_nobody_standing(
+def test_a_sync_that_fails_is_one_sentence_and_leaves_nobody_standing(
     start_server: StartServer,
     open_engine: OpenEngine,
     tmp_path: Path,
@@ -70,7 +70,7 @@ def test_a_hand_over_that_fails_is_one_sentence_and_leaves_nobody_standing(
 
 @pytest.mark.parametrize("is_updating", [False, True], ids=["paused", "in the middle of an update"])
 @BOTH
-def test_a_server_that_a_run_left_in_a_hand_over_serves_the_next_one(
+def test_a_server_that_a_run_left_in_a_sync_serves_the_next_one(
     start_server: StartServer, open_engine: OpenEngine, tmp_path: Path, takes_batches: bool, is_updating: bool
 ) -> None:
     server = start_server(takes_batches=takes_batches)
@@ -87,11 +87,9 @@ def test_a_server_that_a_run_left_in_a_hand_over_serves_the_next_one(
     assert {g.versions[0].version for g in engine.generate(make_requests(2))} == {1}
 
 
-def test_a_hand_over_that_hangs_is_not_left_open(
-    start_server: StartServer, open_engine: OpenEngine, tmp_path: Path
-) -> None:
+def test_a_sync_that_hangs_is_not_left_open(start_server: StartServer, open_engine: OpenEngine, tmp_path: Path) -> None:
     server = start_server()
-    engine = open_engine(server, handover_timeout=0.5)
+    engine = open_engine(server, sync_timeout=0.5)
     server.trouble("/update_weights", hang)
     with pytest.raises(EngineFault, match=r"did not read weights from .* within"):
         engine.load_file(write_weights(tmp_path, 1), version=1)
@@ -100,11 +98,9 @@ def test_a_hand_over_that_hangs_is_not_left_open(
     assert [replica.version for replica in engine.replicas] == [2]
 
 
-def test_a_hand_over_that_hangs_ends_in_time(
-    start_server: StartServer, open_engine: OpenEngine, tmp_path: Path
-) -> None:
+def test_a_sync_that_hangs_ends_in_time(start_server: StartServer, open_engine: OpenEngine, tmp_path: Path) -> None:
     servers = [start_server() for _ in range(2)]
-    engine = open_engine(*servers, handover_timeout=0.5)
+    engine = open_engine(*servers, sync_timeout=0.5)
     servers[1].trouble("/update_weights", hang)
     engine.load_file(write_weights(tmp_path, 1), version=1)
     assert [replica.number for replica in engine.replicas] == [0]
@@ -139,7 +135,7 @@ def test_a_server_that_comes_back_with_another_model_stays_out(
     engine = open_engine(*servers)
     servers[0].kill()
     engine.generate(make_requests(8))
-    servers[0].facts["vocabulary"] = 7
+    servers[0].info["vocabulary"] = 7
     servers[0].start()
     engine.load_file(write_weights(tmp_path, 1), version=1)
     assert [replica.number for replica in engine.replicas] == [1]
@@ -159,7 +155,7 @@ def test_servers_that_hold_other_weights_by_checksum_are_found_when_they_begin(
     asked = [server.calls["/weight_checker"] for server in servers]
     engine.load_file(write_weights(tmp_path, 2), version=1)
     if not are_other:
-        assert [server.calls["/weight_checker"] for server in servers] == asked  # not at every hand-over
+        assert [server.calls["/weight_checker"] for server in servers] == asked  # not at every weight sync
 
 
 def test_weights_that_come_while_a_request_is_under_way_are_its_own(
@@ -189,7 +185,7 @@ def test_weights_that_come_while_a_request_is_under_way_are_its_own(
     assert [span.version for span in future.result(PATIENCE).versions] == [1, 2]
 
 
-def test_one_that_does_not_say_versions_cannot_answer_over_a_hand_over(
+def test_one_that_does_not_say_versions_cannot_answer_over_a_sync(
     start_server: StartServer, open_engine: OpenEngine, tmp_path: Path
 ) -> None:
     server = start_server()
@@ -217,7 +213,7 @@ def test_an_answer_without_versions_from_before_a_server_left_is_refused(
     [replica] = engine.replicas
 
     def leave(_: ScriptedServer, handler: object, answer: Any) -> Any:
-        replica.look_again(lambda client: replica.facts)
+        replica.look_again(lambda client: replica.info)
         return answer
 
     server.trouble(STREAM, leave)

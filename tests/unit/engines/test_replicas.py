@@ -83,7 +83,7 @@ def test_what_was_to_go_to_a_server_that_left_meanwhile_goes_elsewhere(
     server.trouble(STREAM, lambda _, handler, answer: (gate.wait(PATIENCE), answer)[1])
     futures = [*submit(engine, make_requests(1)), *submit(engine, make_requests(1, turn=1))]
     server.wait_for_calls(STREAM, asked + 1)
-    engine.dismiss(engine.replicas[number].name, "it failed its canary")
+    engine.dismiss(engine.replicas[number].name, "it failed its weight check")
     assert all(future.result(PATIENCE).response_ids for future in futures)
     assert (server.calls[STREAM], other.calls[STREAM]) == (asked + 1, asked_elsewhere + 2)
     gate.set()
@@ -94,9 +94,9 @@ def test_what_finds_its_server_out_is_no_fault_of_that_server(
 ) -> None:
     [replica] = open_engine(start_server()).replicas
     replicas = Replicas([replica], max_in_flight=1)
-    replicas.dismiss(replica, "it failed its canary")
+    replicas.dismiss(replica, "it failed its weight check")
     future = replicas.submit_to(replica, lambda asked: asked.version)
-    with pytest.raises(ServerFault, match=r"^it failed its canary$"):
+    with pytest.raises(ServerFault, match=r"^it failed its weight check$"):
         future.result(PATIENCE)
     assert replicas.take_metrics()["replicas/0/faults"] == 0
     replicas.close()

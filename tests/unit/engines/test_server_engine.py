@@ -25,7 +25,7 @@ from tests.unit.engines.scripted_server import ScriptedServer, Trouble, break_of
 from tests.unit.engines.toy_model import ToyModel, make_source, make_weights, write_weights
 
 REQUESTS = [
-    Request(prompt_ids=(1, 2, 3 + number), seed=number, max_tokens=5, stop_ids=(7,), session=f"attempt {number}")
+    Request(prompt_ids=(1, 2, 3 + number), seed=number, max_tokens=5, stop_ids=(7,), session=f"rollout {number}")
     for number in range(12)
 ]
 STREAM, BATCH = "/inference/v1/generate", "/groupwise/v1/generate"
@@ -232,7 +232,7 @@ def test_another_run_at_the_same_server_is_found(
 
 
 @pytest.mark.parametrize(
-    ("facts", "complaint"),
+    ("info", "complaint"),
     [
         (
             {"vocabulary": 23},
@@ -258,9 +258,9 @@ def test_another_run_at_the_same_server_is_found(
     ],
 )
 def test_a_server_that_does_not_fit_is_refused(
-    start_server: StartServer, open_engine: OpenEngine, facts: dict[str, Any], complaint: str
+    start_server: StartServer, open_engine: OpenEngine, info: dict[str, Any], complaint: str
 ) -> None:
-    server = start_server(**facts)
+    server = start_server(**info)
     with pytest.raises(ConfigError) as caught:
         open_engine(server)
     assert str(caught.value).startswith(f"engine.urls: the server {server.url} {complaint}")
@@ -313,7 +313,7 @@ def test_a_server_that_is_none_is_refused(
 
 
 def open_urls(urls: list[str], **more: Any) -> Any:
-    settings = {"request_timeout": 1.0, "handover_timeout": 1.0, "max_in_flight": 1} | more
+    settings = {"request_timeout": 1.0, "sync_timeout": 1.0, "max_in_flight": 1} | more
     return open_server_engine(urls, source=make_source(), precision="float32", **settings)
 
 

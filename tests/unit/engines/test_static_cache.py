@@ -21,14 +21,14 @@ from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_LATE, LOOK_SO
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.system.errors import EngineFault
 from tests.unit.engines.same_answers import ask_next, assert_same
-from tests.unit.engines.small_models import FAMILIES, STOPS, VOCABULARY, WINDOW, family, requests
+from tests.unit.engines.small_models import CATEGORIES, STOPS, VOCABULARY, WINDOW, family, requests
 
 LLAMA = family("llama")
 ALONE = TransformersEngine(LLAMA, session_tokens=0)
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", CATEGORIES)
 @pytest.mark.parametrize("rows", [3, 64])
 def test_it_says_what_the_transformers_engine_says(name: str, rows: int) -> None:
     model = family(name)
@@ -39,7 +39,7 @@ def test_it_says_what_the_transformers_engine_says(name: str, rows: int) -> None
     assert {answer.stopped for answer in expected} == {True, False}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", CATEGORIES)
 def test_the_kernel_is_told_the_last_column_of_each_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
@@ -64,7 +64,7 @@ def test_the_kernel_is_told_the_last_column_of_each_row(name: str, monkeypatch: 
     assert set(calls) == {16, 20}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", CATEGORIES)
 def test_what_a_lane_remembers_changes_no_answer(name: str) -> None:
     model = family(name)
     lanes, plain = StaticCacheEngine(model, use_graphs=False, rows=24), TransformersEngine(model, session_tokens=0)

@@ -15,7 +15,7 @@ def test_a_number_depends_on_its_seed_and_position_alone() -> None:
 
 
 def test_numbers_are_spread_evenly_over_seeds_and_over_positions() -> None:
-    over_seeds = draw_uniforms([seed_of("attempt", i) for i in range(20000)], 0)
+    over_seeds = draw_uniforms([seed_of("rollout", i) for i in range(20000)], 0)
     over_positions = np.array([draw_uniforms([42], position)[0] for position in range(20000)])
     for numbers in (over_seeds, over_positions):
         assert numbers.min() >= 0

@@ -43,7 +43,7 @@ def requests(num: int = 24, *, temperature: float = 1.0, session: bool = False) 
             max_tokens=1 + i % 9,
             temperature=temperature,
             stop_ids=STOPS,
-            session=f"attempt {i}" if session else None,
+            session=f"rollout {i}" if session else None,
         )
         for i in range(num)
     ]

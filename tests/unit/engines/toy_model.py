@@ -36,7 +36,7 @@ def make_source() -> Any:
 
 
 def write_weights(folder: Path, seed: int) -> Path:
-    """A file of weights, as a hand-over names it."""
+    """A file of weights, as a weight sync names it."""
     path = folder / f"weights-{seed}.safetensors"
     save_file(make_weights(seed), path)
     return path
@@ -95,5 +95,5 @@ class ToyModel:
         ]
 
     def logps(self, pairs: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
-        """What a learner with these weights says: what the canary compares."""
+        """What a learner with these weights says: what the weight check compares."""
         return [tuple(self.score(prompt, response)) for prompt, response in pairs]

@@ -257,24 +257,26 @@ def part_of(broken: type[Corridor]) -> type[CorridorPart]:
 
 
 class Leaking(CorridorPart):
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         if split != "test":
-            return super().panel(split)
-        return tuple(Task.create(env="corridor", split="test", payload=task.payload) for task in super().panel("train"))
+            return super().task_set(split)
+        return tuple(
+            Task.create(env="corridor", split="test", payload=task.payload) for task in super().task_set("train")
+        )
 
 
 class Growing(CorridorPart):
     calls: ClassVar[list[str]] = []
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         self.calls.append(split)
         extra = Task.create(env="corridor", split=split, payload={"start": -len(self.calls), "goal": 2})
-        return (*super().panel(split), extra)
+        return (*super().task_set(split), extra)
 
 
 class Numbered(CorridorPart):
-    def panel(self, split: str) -> tuple[Task, ...]:
-        tasks = super().panel(split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        tasks = super().task_set(split)
         return tuple(
             Task(id=f"{split}-{number}", env="corridor", split=split, payload=task.payload)
             for number, task in enumerate(tasks)
@@ -292,7 +294,7 @@ class Shouting(CorridorPart):
 
 
 class Empty(CorridorPart):
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return ()
 
 
@@ -333,8 +335,8 @@ BREAKS: dict[type[CorridorPart], str] = {
     part_of(SharedFork): "fork_is_independent",
     part_of(Lost): "expert_succeeds",
     part_of(Mumbling): "expert_succeeds",
-    Leaking: "panels_are_disjoint",
-    Growing: "panels_are_fixed",
+    Leaking: "task_sets_are_disjoint",
+    Growing: "task_sets_are_fixed",
     Numbered: "task_ids_come_from_content",
     Wordless: "vocabulary_covers_every_word",
 }

@@ -60,7 +60,7 @@ class CorridorPart(Part, slot="env"):
 
     world: ClassVar[type[Corridor]] = Branching
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         goals = {"train": range(3, 9), "validation": range(9, 10), "test": range(10, 12)}[split]
         return tuple(
             Task.create(env="corridor", split=split, payload={"start": start, "goal": goal})

@@ -1,4 +1,4 @@
-"""BabyAI in words: what is seen, what can be done, missions, the bot, and panels by content."""
+"""BabyAI in words: what is seen, what can be done, missions, the bot, and task sets by content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Babyai, Household, babyai
 from groupwise.envs.babyai import UNSEEN, describe_distance, describe_thing, digest_world, find_visible_cells
-from groupwise.envs.kit.panel import draw_panels
+from groupwise.envs.kit.task_set import draw_task_sets
 from groupwise.envs.kit.words import split_words
 
 SMALL = {"num_train": 12, "num_validation": 2, "num_test": 4}
@@ -27,10 +27,10 @@ class Thing:
 
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     babyai._load_registry.cache_clear()
-    draw_panels.cache_clear()
+    draw_task_sets.cache_clear()
     monkeypatch.setitem(sys.modules, "minigrid", None)
     with pytest.raises(ConfigError) as raised:
-        Babyai().panel("train")
+        Babyai().task_set("train")
     assert str(raised.value) == (
         "the environment 'babyai' needs a package that is not installed; pip install 'groupwise[babyai]'"
     )
@@ -38,7 +38,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
 
 def test_a_task_of_another_environment() -> None:
     with pytest.raises(RecordError, match="belongs to the environment 'household'"):
-        Babyai().open(Household().panel("test")[0])
+        Babyai().open(Household().task_set("test")[0])
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ class TestWithMinigrid:
 
     def at(self, level: str, **fields: Any) -> tuple[Babyai, Any]:
         part = Babyai(level=level, **SMALL, **fields)
-        return part, part.open(part.panel("train")[0])
+        return part, part.open(part.task_set("train")[0])
 
     def test_a_mission_by_hand(self) -> None:
         """Two steps of a world set up by hand: the agent faces right, a red ball is two cells ahead."""
@@ -108,7 +108,7 @@ class TestWithMinigrid:
     def test_the_view_and_the_digest_are_the_packages(self, level: str) -> None:
         """Cell by cell as `gen_obs_grid` and `encode` give them, wherever an agent walks and whatever it opens."""
         draw, kinds = Random(0), set()
-        for task in Babyai(level=f"BabyAI-{level}-v0", **SMALL).panel("train")[:4]:
+        for task in Babyai(level=f"BabyAI-{level}-v0", **SMALL).task_set("train")[:4]:
             world = babyai.start_world(f"BabyAI-{level}-v0", task.seed)
             for _ in range(60):
                 world.step(draw.choice((0, 1, 2, 2, 2, 3, 4, 5)))
@@ -148,7 +148,7 @@ class TestWithMinigrid:
     def test_the_bot_does_its_missions(self, level: str) -> None:
         part = Babyai(level=f"BabyAI-{level}-v0", **SMALL, max_steps=200)
         known = set(part.vocabulary())
-        for task in part.panel("train"):
+        for task in part.task_set("train"):
             environment, outcome = part.open(task), None
             while (action := environment.expert()) is not None:
                 assert environment.expert() == action, "asking twice changes nothing"
@@ -160,7 +160,7 @@ class TestWithMinigrid:
 
     def test_the_bot_finds_back_from_a_detour_and_says_nothing_of_an_opened_box(self) -> None:
         part = Babyai(level="BabyAI-GoToLocal-v0", **SMALL)
-        for task in part.panel("train")[:6]:
+        for task in part.task_set("train")[:6]:
             environment = part.open(task)
             for action in ("turn left", "turn left", "turn left"):
                 if not environment.act(action).ended:
@@ -170,17 +170,18 @@ class TestWithMinigrid:
         assert box._ask(5) is None
         assert box._bot is None
 
-    def test_no_world_is_in_two_panels_and_small_levels_have_small_ones(self) -> None:
+    def test_no_world_is_in_two_task_sets_and_small_levels_have_small_ones(self) -> None:
         part = Babyai(level="BabyAI-GoToRedBallNoDists-v0", num_train=60, num_validation=8, num_test=10)
         worlds = {
-            split: {task.payload["start"] + task.payload["mission"] for task in part.panel(split)} for split in SPLITS
+            split: {task.payload["start"] + task.payload["mission"] for task in part.task_set(split)}
+            for split in SPLITS
         }
         assert sum(map(len, worlds.values())) == len(set().union(*worlds.values()))
         assert {split: len(starts) for split, starts in worlds.items()} == {"train": 60, "validation": 8, "test": 10}
 
     def test_a_seed_that_makes_another_world_is_refused(self) -> None:
         part = Babyai(**SMALL)
-        task = part.panel("test")[0]
+        task = part.task_set("test")[0]
         changed = Task.create(env="babyai", split="test", seed=task.seed + 1, payload=task.payload)
         with pytest.raises(RecordError, match=f"seed {task.seed + 1} now makes another world"):
             part.open(changed)
@@ -189,4 +190,4 @@ class TestWithMinigrid:
         with pytest.raises(
             ConfigError, match="there is no level 'BabyAI-GoToLocl-v0'; did you mean 'BabyAI-GoToLocal-v0'"
         ):
-            Babyai(level="BabyAI-GoToLocl-v0").panel("train")
+            Babyai(level="BabyAI-GoToLocl-v0").task_set("train")

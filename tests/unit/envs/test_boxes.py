@@ -65,7 +65,7 @@ def fewest_steps(environment: BoxesEnvironment, max_depth: int) -> int:
 
 @pytest.mark.parametrize("part", [Boxes(size=4), Boxes(size=4, num_boxes=2, num_walls=1, num_moves=10)], ids=str)
 def test_every_level_can_be_solved_in_time_and_the_expert_does_it_fastest(part: Boxes) -> None:
-    for task in part.panel("test")[:12]:
+    for task in part.task_set("test")[:12]:
         environment, steps = part.open(task), 1
         shortest = fewest_steps(environment.fork(), part.num_moves)
         while not environment.act(environment.expert() or "").ended:

@@ -35,10 +35,12 @@ def _own_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_built_in_environment_passes() -> None:
-    ran = CliRunner().invoke(app, ["check", "env", "household", "--set", 'families=["pick"]', "--set", "num_objects=2"])
+    ran = CliRunner().invoke(
+        app, ["check", "env", "household", "--set", 'categories=["pick"]', "--set", "num_objects=2"]
+    )
     assert ran.exit_code == 0
     lines = ran.stdout.splitlines()
-    assert lines[0] == f"Household(families=('pick',), num_objects=2): {len(RULES)} rules, 0 broken, 0 not tested"
+    assert lines[0] == f"Household(categories=('pick',), num_objects=2): {len(RULES)} rules, 0 broken, 0 not tested"
     assert len(lines) == 1 + len(RULES)
     assert all(line.startswith(" ok ") for line in lines[1:])
     assert lines[-1].endswith("steps per second, including opening")
@@ -97,7 +99,7 @@ def test_json_for_machines() -> None:
         (["houshold"], "there is no env 'houshold'; did you mean 'household'? Valid: "),
         (["household", "--set", "num_objects"], "'num_objects' has no value; write --set num_objects=VALUE"),
         (["household", "--set", "num_objetcs=3"], "unknown field 'num_objetcs'; did you mean 'num_objects'?"),
-        (["household", "--set", "families=pick"], "families: input should be a valid tuple, found 'pick'"),
+        (["household", "--set", "categories=pick"], "categories: input should be a valid tuple, found 'pick'"),
         (["nowhere:Env"], "cannot load the env 'nowhere:Env': No module named 'nowhere'"),
     ],
 )

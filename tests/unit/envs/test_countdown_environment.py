@@ -96,9 +96,9 @@ def test_an_answer_uses_each_number_once() -> None:
     assert judge("8 + 8", numbers=[8, 8], target=16) is True
 
 
-def test_one_answer_ends_the_attempt() -> None:
+def test_one_answer_ends_the_rollout() -> None:
     part = Countdown()
-    task = part.panel("train")[0]
+    task = part.task_set("train")[0]
     environment = part.open(task)
     shown = ", ".join(map(str, task.payload["numbers"]))
     assert environment.observe().text == f"Make {task.payload['target']} from {shown}."
@@ -119,21 +119,21 @@ def test_too_few_tasks_are_refused() -> None:
         Countdown(num_numbers=2, largest_number=5)
 
 
-def test_the_facts_of_an_answer_by_hand() -> None:
+def test_the_info_of_an_answer_by_hand() -> None:
     task = Task.create(env="countdown", payload={"numbers": [2, 4, 8], "target": 24})
 
-    def facts_of(answer: str) -> Mapping[str, Any]:
-        return Countdown().open(task).act(answer).facts
+    def info_of(answer: str) -> Mapping[str, Any]:
+        return Countdown().open(task).act(answer).info
 
     checks = {"read": True, "fits": True, "right": True}
     right = {"answer": "24", "gold_answer": "24", "exact": True, "expression": "(8 - 2) * 4", "checks": checks}
-    assert facts_of("(8-2)  *4") == right
-    assert facts_of("4 * (8 - 2)") == right | {"expression": "4 * (8 - 2)"}, "another way to one answer"
-    wrong = facts_of("8 / (2 + 4)")
+    assert info_of("(8-2)  *4") == right
+    assert info_of("4 * (8 - 2)") == right | {"expression": "4 * (8 - 2)"}, "another way to one answer"
+    wrong = info_of("8 / (2 + 4)")
     assert (wrong["answer"], wrong["exact"], wrong["checks"]["right"]) == ("4/3", False, False)
-    assert facts_of("8 * 3") == {
+    assert info_of("8 * 3") == {
         "gold_answer": "24",
         "expression": "8 * 3",
         "checks": {"read": True, "fits": False},
     }, "it comes to the target, but is no answer"
-    assert facts_of("the answer") == {"gold_answer": "24", "checks": {"read": False}}
+    assert info_of("the answer") == {"gold_answer": "24", "checks": {"read": False}}

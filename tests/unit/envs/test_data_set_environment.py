@@ -1,4 +1,4 @@
-"""Tasks from a file of one's own: splits, ids, panels and verdicts."""
+"""Tasks from a file of one's own: splits, ids, task sets and verdicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from groupwise import ConfigError
-from groupwise.envs import SPLITS, DataSet, Math, check_environment, panel_hash
+from groupwise.envs import SPLITS, DataSet, Math, check_environment, task_set_hash
 from tests.unit.envs.row_sets import sums, write_rows
 
 GSM8K: dict[str, Any] = {
@@ -20,21 +20,21 @@ GSM8K: dict[str, Any] = {
 
 
 def prompts(part: DataSet, split: str) -> set[str]:
-    return {task.payload[part.columns.prompt] for task in part.panel(split)}
+    return {task.payload[part.columns.prompt] for task in part.task_set(split)}
 
 
 def test_a_file_that_says_no_split_is_divided_by_its_prompts_and_every_column_stays(tmp_path: Path) -> None:
     part = DataSet(path=write_rows(tmp_path / "sums.jsonl", sums(0, 200)), **GSM8K)
-    sizes = {split: len(part.panel(split)) for split in SPLITS}
+    sizes = {split: len(part.task_set(split)) for split in SPLITS}
     assert sum(sizes.values()) == 200
     assert 100 < sizes["train"] < 180
     assert min(sizes.values()) > 5
     for split in SPLITS:
-        for task in part.panel(split):
+        for task in part.task_set(split):
             assert set(task.payload) == {"question", "answer", "level"}
     fewer = DataSet(path=write_rows(tmp_path / "less" / "sums.jsonl", reversed(sums(0, 100))), **GSM8K)
     for split in SPLITS:
-        assert {task.id for task in fewer.panel(split)} <= {task.id for task in part.panel(split)}
+        assert {task.id for task in fewer.task_set(split)} <= {task.id for task in part.task_set(split)}
 
 
 def test_a_split_is_what_the_column_says_else_the_files_name(tmp_path: Path) -> None:
@@ -61,28 +61,28 @@ def test_equal_rows_are_one_task_and_a_prompt_is_in_one_split(tmp_path: Path) ->
     write_rows(tmp_path / "validation.jsonl", [{"prompt": "Three?", "answer": "3"}])
     write_rows(tmp_path / "test.jsonl", [{"prompt": " one? ", "answer": "un"}])
     part = DataSet(path=str(tmp_path))
-    assert [task.payload["answer"] for task in part.panel("test")] == ["un"]
-    assert {task.payload["answer"] for task in part.panel("train")} == {"2", "two"}
+    assert [task.payload["answer"] for task in part.task_set("test")] == ["un"]
+    assert {task.payload["answer"] for task in part.task_set("train")} == {"2", "two"}
     assert part.counts() == {"train": 2, "validation": 1, "test": 1, "duplicates": 2}
 
 
-def test_a_changed_file_makes_another_panel_in_the_same_process(tmp_path: Path) -> None:
+def test_a_changed_file_makes_another_task_set_in_the_same_process(tmp_path: Path) -> None:
     part = DataSet(path=write_rows(tmp_path / "sums.jsonl", sums(0, 50)), **GSM8K)
-    before = panel_hash(part.panel("train"))
+    before = task_set_hash(part.task_set("train"))
     changed = sums(0, 50)
     for row in changed:
         row["level"] += 1  # a column that only a reward function reads
     write_rows(tmp_path / "sums.jsonl", changed)
-    assert panel_hash(part.panel("train")) != before
+    assert task_set_hash(part.task_set("train")) != before
     write_rows(tmp_path / "sums.jsonl", sums(0, 50))
-    assert panel_hash(part.panel("train")) == before
+    assert task_set_hash(part.task_set("train")) == before
 
 
-def test_panels_can_be_smaller(tmp_path: Path) -> None:
+def test_task_sets_can_be_smaller(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "sums.jsonl", sums(0, 200))
     whole, part = DataSet(path=path, **GSM8K), DataSet(path=path, num_train=7, num_test=3, **GSM8K)
-    assert part.panel("train") == whole.panel("train")[:7]
-    assert part.panel("test") == whole.panel("test")[:3]
+    assert part.task_set("train") == whole.task_set("train")[:7]
+    assert part.task_set("test") == whole.task_set("test")[:3]
 
 
 @pytest.mark.parametrize("form", ["whole", "tags", "boxed"])
@@ -95,7 +95,7 @@ def answer(tmp_path: Path, said: str, **settings: Any) -> tuple[float, bool | No
     row = {"prompt": "How much?", "answer": settings.pop("stored"), "split": "train"}
     fields = {"form": "tags", "columns": {"split": "split"}, **settings}
     part = DataSet(path=write_rows(tmp_path / "one.jsonl", [row]), **fields)
-    outcome = part.open(part.panel("train")[0]).act(said)
+    outcome = part.open(part.task_set("train")[0]).act(said)
     return outcome.reward, outcome.success, outcome.accepted
 
 
@@ -123,7 +123,7 @@ def test_a_response_without_the_form_is_no_answer(tmp_path: Path) -> None:
     assert answer(tmp_path, "New York", verifier="words", stored="New York") == (0.0, False, False)
 
 
-def test_without_a_verifier_any_response_ends_the_attempt_and_nobody_says_how(tmp_path: Path) -> None:
+def test_without_a_verifier_any_response_ends_the_rollout_and_nobody_says_how(tmp_path: Path) -> None:
     assert answer(tmp_path, "whatever", verifier="none", stored=None) == (0.0, None, True)
     assert answer(tmp_path, " ", verifier="none", stored="x") == (0.0, None, False)
     for stored in ("", True, ["a", "b"], {"a": 1}):  # whatever a reward can read
@@ -143,7 +143,7 @@ def test_a_checker_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: p
     part = DataSet(path=write_rows(tmp_path / "sums.jsonl", sums(0, 20)), **GSM8K | {"verifier": "math"})
     monkeypatch.setattr("groupwise.envs.data_set.find_spec", lambda name: None)
     with pytest.raises(ConfigError) as raised:
-        part.panel("train")
+        part.task_set("train")
     assert str(raised.value) == (
         "the environment 'data_set' needs a package that is not installed; pip install 'groupwise[math]'"
     )
@@ -161,20 +161,20 @@ def test_too_few_rows_to_cut_a_split_out_of_are_counted(tmp_path: Path, name: st
     }
     for split in lacking:
         with pytest.raises(ConfigError) as raised:
-            DataSet(path=path, **GSM8K).panel(split)
+            DataSet(path=path, **GSM8K).task_set(split)
         assert str(raised.value) == f"data_set: {path!r}: 2 rows are too few to {messages[split]}"
 
 
 def refusal(part: DataSet, split: str) -> str:
     with pytest.raises(ConfigError) as raised:
-        part.panel(split)
+        part.task_set(split)
     return str(raised.value)
 
 
 def test_rows_whose_prompts_are_all_in_another_split_are_not_called_too_few(tmp_path: Path) -> None:
     path, remedy = write_rows(tmp_path / "all.jsonl", sums(0, 60)), "add rows with other prompts, or remove them"
     both = DataSet(path=path, test_path=path, **GSM8K)
-    by_split = {split: len(DataSet(path=path, **GSM8K).panel(split)) for split in SPLITS}
+    by_split = {split: len(DataSet(path=path, **GSM8K).task_set(split)) for split in SPLITS}
     for split in ("train", "validation"):
         assert refusal(both, split) == (
             f"data_set: {path!r}: every prompt for the split {split!r} ({by_split[split]} rows) is also in test_path "
@@ -193,7 +193,7 @@ def test_a_file_of_another_kind_is_not_called_broken(tmp_path: Path) -> None:
     path = tmp_path / "sums.csv"
     path.write_text("question,answer\n1+1,2\n", encoding="utf-8")
     with pytest.raises(ConfigError) as raised:
-        DataSet(path=str(path), **GSM8K).panel("train")
+        DataSet(path=str(path), **GSM8K).task_set("train")
     assert str(raised.value) == (f"{path}: the file suffix is '.csv'; expected .jsonl, .json or .parquet")
 
 
@@ -209,7 +209,7 @@ def test_an_empty_path_is_not_the_working_folder(tmp_path: Path, monkeypatch: py
 def test_a_split_without_rows_is_a_sentence(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "test.jsonl", sums(0, 3))
     with pytest.raises(ConfigError) as raised:
-        DataSet(path=path, **GSM8K).panel("train")
+        DataSet(path=path, **GSM8K).task_set("train")
     assert str(raised.value) == f"data_set: {path!r} has no row for the split 'train'; add rows for it"
 
 

@@ -49,7 +49,7 @@ def as_it_comes(kind: str) -> Any:
     """The environment with its defaults; leave the test where its extra is not installed."""
     part: Any = load_catalogue("env")[kind]()
     try:
-        environment = part.open(part.panel("test")[0])
+        environment = part.open(part.task_set("test")[0])
         environment.act(environment.expert())
     except ConfigError as error:
         if "needs a package that is not installed" not in str(error):
@@ -59,7 +59,7 @@ def as_it_comes(kind: str) -> Any:
 
 
 def transcript(part: Any) -> str:
-    environment = part.open(part.panel("test")[0])
+    environment = part.open(part.task_set("test")[0])
     first = environment.observe()
     lines = [*([f"(goal: {first.goal})"] if first.goal else []), first.text]
     while True:
@@ -88,9 +88,9 @@ def test_transcripts_are_what_happens(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_panel_sizes_are_true(kind: str) -> None:
+def test_task_set_sizes_are_true(kind: str) -> None:
     part = as_it_comes(kind)
-    assert f"| {kind} | {' | '.join(f'{len(part.panel(split)):,}' for split in SPLITS)} |" in PAGE
+    assert f"| {kind} | {' | '.join(f'{len(part.task_set(split)):,}' for split in SPLITS)} |" in PAGE
 
 
 def test_every_rule_is_listed_with_its_reason() -> None:

@@ -34,7 +34,7 @@ Enter your guess.""".format(end=" ")
 def test_its_absence_gives_one_sentence_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gem", None)
     with pytest.raises(ConfigError) as raised:
-        MINES.panel("train")
+        MINES.task_set("train")
     assert str(raised.value) == (
         "the environment 'gem' needs a package that is not installed; pip install 'groupwise[gem]', then pip install "
         "--no-deps gem-llm"
@@ -46,7 +46,7 @@ def test_what_is_no_game_is_refused() -> None:
         Gem(id="math:Math12K")
     assert str(raised.value) == ("Gem: id: 'math:Math12K' is not a game; names of GEM's games begin with game:")
     with pytest.raises(RecordError, match="belongs to the environment 'household'"):
-        MINES.open(Household().panel("test")[0])
+        MINES.open(Household().task_set("test")[0])
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -59,7 +59,7 @@ class TestGames:
 
     def test_the_instructions_are_the_goal_and_the_board_is_the_key(self) -> None:
         # Provenance: the board of the first test task in gem-llm 0.1.0 under CPython 3.11.
-        environment = MINES.open(MINES.panel("test")[0])
+        environment = MINES.open(MINES.task_set("test")[0])
         first = environment.observe()
         assert first.goal.startswith("You are playing the Minesweeper game.")
         assert first.text.startswith("Here is the current board layout:\n    0  1  2  3\n 0  .  .  .  .")
@@ -73,7 +73,7 @@ class TestGames:
         )
 
     def test_what_has_no_effect_or_no_form_is_invalid(self) -> None:
-        environment = MINES.open(MINES.panel("test")[0])
+        environment = MINES.open(MINES.task_set("test")[0])
         environment.act("reveal 0 0")
         again = environment.act(r"I open it. \boxed{reveal 0 0}")
         assert (again.accepted, again.reward, again.ended, again.observation.state_key) == (False, 0.0, False, BOARD)
@@ -82,7 +82,7 @@ class TestGames:
 
     def test_a_guess_that_is_right_is_a_success_and_the_key_counts_no_turns(self) -> None:
         part = Gem(id="game:GuessTheNumber-v0-hard", num_train=5)
-        task = part.panel("train")[0]  # 9
+        task = part.task_set("train")[0]  # 9
         one, other = part.open(task), part.open(task)
         for environment, order in ((one, ("5", "10")), (other, ("10", "5"))):
             for guess in order:
@@ -95,9 +95,9 @@ class TestGames:
         right = one.act("9")
         assert (right.reward, right.success) == (1.0, True)
 
-    def test_no_instance_is_in_two_panels_though_seeds_repeat_it(self) -> None:
+    def test_no_instance_is_in_two_task_sets_though_seeds_repeat_it(self) -> None:
         part = Gem(id="game:GuessTheNumber-v0-hard")
-        assert sum(len(part.panel(split)) for split in ("train", "validation", "test")) == 50, "one for each number"
+        assert sum(len(part.task_set(split)) for split in ("train", "validation", "test")) == 50, "one for each number"
 
     @pytest.mark.parametrize(
         ("fields", "message"),
@@ -114,5 +114,5 @@ class TestGames:
     )
     def test_what_cannot_be_played_is_refused(self, fields: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError) as raised:
-            Gem(**fields).panel("train")
+            Gem(**fields).task_set("train")
         assert str(raised.value).startswith(message)

@@ -36,7 +36,7 @@ def test_a_crossing_by_hand() -> None:
     assert (last.reward, last.terminated, last.success) == (1.0, True, True)
 
 
-def test_a_hole_ends_the_attempt_without_reward() -> None:
+def test_a_hole_ends_the_rollout_without_reward() -> None:
     environment = PLAIN.open(lake("SH.", "...", "..G"))
     last = environment.act("right")
     assert last.observation.text == "You fall into a hole."
@@ -94,7 +94,7 @@ def fewest_steps(environment: GridworldEnvironment) -> int:
 
 def test_without_slips_the_expert_takes_a_shortest_way() -> None:
     part = Gridworld(size=5, num_holes=6, max_steps=30)
-    for task in part.panel("test")[:60]:
+    for task in part.task_set("test")[:60]:
         environment, steps = part.open(task), 1
         shortest = fewest_steps(environment.fork())
         while not environment.act(environment.expert() or "").ended:
@@ -112,9 +112,9 @@ def test_on_slippery_ice_the_expert_keeps_away_from_holes() -> None:
     assert careful[0, 1] == "up", "along the edge it can slip sideways only, never into the holes"
 
 
-def test_slippery_panels_hold_what_the_expert_can_win() -> None:
+def test_slippery_task_sets_hold_what_the_expert_can_win() -> None:
     part = Gridworld(slip=0.2)
-    for task in part.panel("test"):
+    for task in part.task_set("test"):
         environment = part.open(task)
         while not (outcome := environment.act(environment.expert() or "")).ended:
             pass

@@ -42,8 +42,8 @@ def package(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 def test_a_name_on_the_hub_has_its_splits(package: StandIn) -> None:
     part = DataSet(path="hub:openai/gsm8k", subset="main", revision="e53f048", **SETTINGS)
-    assert {task.payload["question"] for task in part.panel("test")} == {row["question"] for row in sums(100, 3)}
-    assert part.panel("train")
+    assert {task.payload["question"] for task in part.task_set("test")} == {row["question"] for row in sums(100, 3)}
+    assert part.task_set("train")
     assert package.calls == [("openai/gsm8k", "main", "e53f048")]
 
 
@@ -51,21 +51,21 @@ def test_a_folder_that_was_saved_is_recognised(package: StandIn, tmp_path: Path)
     (tmp_path / "state.json").write_text("{}", encoding="utf-8")
     package.content = sums(0, 60)
     part = DataSet(path=str(tmp_path), **SETTINGS)
-    assert sum(len(part.panel(split)) for split in ("train", "validation", "test")) == 60
+    assert sum(len(part.task_set(split)) for split in ("train", "validation", "test")) == 60
     assert package.calls == [(str(tmp_path),)]
 
 
 def test_a_row_is_told_with_its_split(package: StandIn) -> None:
     package.content = {"train": [*sums(0, 3), {"text": "?"}]}
     with pytest.raises(FileError) as raised:
-        DataSet(path="hub:a/b", **SETTINGS).panel("train")
+        DataSet(path="hub:a/b", **SETTINGS).task_set("train")
     assert str(raised.value).startswith("hub:a/b, train row 4: there is no column 'question' for the prompt; it has te")
 
 
 def test_what_cannot_be_loaded_is_a_sentence(package: StandIn) -> None:
     package.content = ConnectionError("no way there")
     with pytest.raises(FileError) as raised:
-        DataSet(path="hub:a/nowhere", **SETTINGS).panel("train")
+        DataSet(path="hub:a/nowhere", **SETTINGS).task_set("train")
     assert str(raised.value) == (
         "data_set: 'hub:a/nowhere' cannot be loaded (ConnectionError: no way there); give a name on the hub, "
         "with its subset if it has several, or a folder that save_to_disk wrote"
@@ -75,7 +75,7 @@ def test_what_cannot_be_loaded_is_a_sentence(package: StandIn) -> None:
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ConfigError) as raised:
-        DataSet(path="hub:a/c", **SETTINGS).panel("train")
+        DataSet(path="hub:a/c", **SETTINGS).task_set("train")
     assert str(raised.value) == (
         "data_set: 'hub:a/c' needs a package that is not installed; pip install 'groupwise[datasets]'"
     )
@@ -90,5 +90,5 @@ def test_a_real_folder_gives_the_rows_that_were_saved(tmp_path: Path) -> None:
         str(tmp_path / "two")
     )
     single, divided = (DataSet(path=str(tmp_path / name), **SETTINGS) for name in ("one", "two"))
-    assert sum(len(single.panel(split)) for split in ("train", "validation", "test")) == 40
-    assert {task.payload["question"] for task in divided.panel("test")} == {row["question"] for row in sums(100, 4)}
+    assert sum(len(single.task_set(split)) for split in ("train", "validation", "test")) == 40
+    assert {task.payload["question"] for task in divided.task_set("test")} == {row["question"] for row in sums(100, 4)}

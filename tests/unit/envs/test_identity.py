@@ -16,7 +16,7 @@ def test_a_uniform_policy_earns_length_over_n_and_succeeds_with_n_to_the_minus_l
     num_words: int, length: int
 ) -> None:
     part = Identity(num_words=num_words, length=length)
-    task = part.panel("train")[0]
+    task = part.task_set("train")[0]
     total, successes = 0.0, 0
     for answers in product(WORDS[:num_words], repeat=length):
         environment = part.open(task)
@@ -30,7 +30,7 @@ def test_a_uniform_policy_earns_length_over_n_and_succeeds_with_n_to_the_minus_l
 
 def test_the_key_is_the_word_and_other_words_are_invalid() -> None:
     part = Identity(num_words=4, length=2)
-    task = part.panel("train")[0]
+    task = part.task_set("train")[0]
     environment = part.open(task)
     first, second = task.payload["words"]
     assert (environment.observe().text, environment.observe().state_key) == (f"Say {first}.", first)
@@ -40,13 +40,13 @@ def test_the_key_is_the_word_and_other_words_are_invalid() -> None:
     assert (last.reward, last.success, last.observation.text) == (1.0, False, "Done.")
 
 
-def test_panels_hold_every_sequence_once() -> None:
+def test_task_sets_hold_every_sequence_once() -> None:
     part = Identity(num_words=5, length=2)
-    sequences = [tuple(task.payload["words"]) for split in SPLITS for task in part.panel(split)]
+    sequences = [tuple(task.payload["words"]) for split in SPLITS for task in part.task_set(split)]
     assert len(sequences) == len(set(sequences)) == 5 * 4
 
 
 @pytest.mark.parametrize("fields", [{"num_words": 3, "length": 1}, {"num_words": 2, "length": 3}])
 def test_too_few_words_are_refused(fields: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="so few different tasks cannot fill three panels; raise num_words"):
+    with pytest.raises(ConfigError, match="so few different tasks cannot fill three task sets; raise num_words"):
         Identity(**fields)

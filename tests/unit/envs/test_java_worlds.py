@@ -1,4 +1,4 @@
-"""ScienceWorld and TextWorldExpress: bad input without Java, and attempts that outlive their virtual machine."""
+"""ScienceWorld and TextWorldExpress: bad input without Java, and rollouts that outlive their virtual machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TestWithoutThePackage:
 
     def test_a_task_of_another_environment(self, part: Any, kind: str, package: str) -> None:
         with pytest.raises(RecordError, match="belongs to the environment 'household'"):
-            part.open(Household().panel("test")[0])
+            part.open(Household().task_set("test")[0])
 
 
 class Protocol:
@@ -114,7 +114,7 @@ class TestTextworldExpress:
 
     def test_the_gold_path_earns_one(self) -> None:
         part = TextworldExpress(game="cookingworld", num_test=2)
-        for task in part.panel("test"):
+        for task in part.task_set("test"):
             environment, total = part.open(task), 0.0
             while (action := environment.expert()) is not None:
                 outcome = environment.act(action)
@@ -124,15 +124,15 @@ class TestTextworldExpress:
 
     def test_a_gold_path_is_made_when_it_is_asked_for(self) -> None:
         part = TextworldExpress(game="twc")
-        task = part.panel("validation")[0]
+        task = part.task_set("validation")[0]
         environment = part.open(task)
         environment.act("look around")
         assert task.id not in textworld_express._GOLD
         assert part.open(task).expert() == textworld_express._GOLD[task.id][0]
 
-    def test_attempts_at_one_sorting_task_keep_apart(self) -> None:
+    def test_rollouts_at_one_sorting_task_keep_apart(self) -> None:
         part = TextworldExpress(game="sorting")
-        task = part.panel("train")[0]
+        task = part.task_set("train")[0]
         alone = part.open(task)
         actions, outcomes = [], []
         for number in range(8):
@@ -143,9 +143,9 @@ class TestTextworldExpress:
         together = [(first.act(action), second.act(action)) for action in actions]
         assert together == [(each, each) for each in outcomes]
 
-    def test_an_attempt_outlives_its_virtual_machine(self) -> None:
+    def test_an_rollout_outlives_its_virtual_machine(self) -> None:
         part = TextworldExpress(game="coin", params={"numLocations": 3})
-        task = part.panel("train")[0]
+        task = part.task_set("train")[0]
         environment, undisturbed = part.open(task), part.open(task)
         plan = [action for action in ("look around", "inventory") for _ in range(2)]
         for number, action in enumerate(plan):
@@ -156,7 +156,7 @@ class TestTextworldExpress:
     def test_unknown_parameters_are_refused(self) -> None:
         part = TextworldExpress(params={"numberOfRooms": 3})
         with pytest.raises(ConfigError, match="Unrecognized property name"):
-            part.open(part.panel("train")[0])
+            part.open(part.task_set("train")[0])
 
 
 @pytest.mark.slow
@@ -166,11 +166,11 @@ def test_scienceworld_is_solved_by_its_gold_path() -> None:
     if shutil.which("java") is None:
         pytest.skip("there is no Java here")
     part = Scienceworld(list_actions=False)
-    environment, total = part.open(part.panel("train")[0]), 0.0
+    environment, total = part.open(part.task_set("train")[0]), 0.0
     assert environment.fork().act("frobnicate").accepted is False
     while (action := environment.expert()) is not None:
         outcome = environment.act(action)
         total += outcome.reward
     assert (outcome.success, total) == (True, pytest.approx(1.0))
     with pytest.raises(ConfigError, match="there is no task 'boyl'; did you mean 'boil'"):
-        Scienceworld(tasks=("boyl",)).panel("train")
+        Scienceworld(tasks=("boyl",)).task_set("train")

@@ -8,12 +8,12 @@ from groupwise import ConfigError, Task
 from groupwise.envs import Lookup
 from groupwise.envs.small.lookup import follow_chain, is_right_answer
 
-FACTS = {"boss of anna": "ben", "friend of anna": "clara", "city of ben": "oslo", "city of anna": "rome"}
-FACTS |= {f"{ask} of ben": "anna" for ask in ("boss", "friend", "neighbour", "teacher")}
+INFO = {"boss of anna": "ben", "friend of anna": "clara", "city of ben": "oslo", "city of anna": "rome"}
+INFO |= {f"{ask} of ben": "anna" for ask in ("boss", "friend", "neighbour", "teacher")}
 
 
 def question(hops: int = 2, chain: tuple[str, ...] = ("anna", "boss", "city")) -> Task:
-    return Task.create(env="lookup", payload={"hops": hops, "facts": FACTS, "chain": list(chain)})
+    return Task.create(env="lookup", payload={"hops": hops, "facts": INFO, "chain": list(chain)})
 
 
 def test_two_hops_by_hand() -> None:
@@ -30,7 +30,7 @@ def test_two_hops_by_hand() -> None:
     assert (last.observation.text, last.reward, last.success, last.terminated) == ("Right.", 1.0, True, True)
 
 
-def test_a_wrong_answer_ends_the_attempt_and_talk_does_not() -> None:
+def test_a_wrong_answer_ends_the_rollout_and_talk_does_not() -> None:
     environment = Lookup().open(question())
     talk = environment.act("I would search for the boss")
     assert (talk.accepted, talk.ended) == (False, False)
@@ -63,7 +63,7 @@ def test_with_no_hops_the_facts_are_given_and_one_action_ends_it() -> None:
 @pytest.mark.parametrize("hops", [0, 1, 2, 3, 4])
 def test_the_expert_needs_a_search_for_each_hop_and_an_answer(hops: int) -> None:
     part = Lookup(hops=hops)
-    for task in part.panel("test")[:50]:
+    for task in part.task_set("test")[:50]:
         environment, steps = part.open(task), 1
         while not (outcome := environment.act(environment.expert() or "")).ended:
             steps += 1
@@ -71,9 +71,9 @@ def test_the_expert_needs_a_search_for_each_hop_and_an_answer(hops: int) -> None
 
 
 def test_following_and_verifying() -> None:
-    assert follow_chain(FACTS, ["anna", "boss", "boss", "city"]) == "rome"
-    assert is_right_answer("ROME", facts=FACTS, chain=["anna", "city"])
-    assert not is_right_answer("rome oslo", facts=FACTS, chain=["anna", "city"])
+    assert follow_chain(INFO, ["anna", "boss", "boss", "city"]) == "rome"
+    assert is_right_answer("ROME", info=INFO, chain=["anna", "city"])
+    assert not is_right_answer("rome oslo", info=INFO, chain=["anna", "city"])
 
 
 def test_too_few_steps_for_the_hops_are_refused() -> None:
@@ -94,23 +94,23 @@ def test_the_facts_of_two_hops_by_hand() -> None:
     }
     early = environment.act("search city of ben")
     call = {"name": "search", "arguments": {"relation": "city", "person": "ben"}}
-    assert early.facts == gold | {
+    assert early.info == gold | {
         "calls": [call],
         "num_calls": 1,
         "entities": ["ben"],
         "checks": {"read": True, "fits": False},
     }, "a call that was read and refused is a call"
     carried_out = environment.act("search boss of anna")
-    assert carried_out.facts == gold | {
+    assert carried_out.info == gold | {
         "calls": gold["gold_calls"][:1],
         "num_calls": 1,
         "entities": [],
         "checks": {"read": True, "fits": True},
     }, "what is told in return was not named by the action"
     talk = environment.act("I would search for the boss")
-    assert talk.facts == gold | {"calls": [], "num_calls": 0, "entities": [], "checks": {"read": False}}
+    assert talk.info == gold | {"calls": [], "num_calls": 0, "entities": [], "checks": {"read": False}}
     last = environment.act("answer  Oslo ")
-    assert last.facts == gold | {
+    assert last.info == gold | {
         "answer": "oslo",
         "exact": True,
         "calls": [],
@@ -122,8 +122,8 @@ def test_the_facts_of_two_hops_by_hand() -> None:
 
 def test_where_nothing_can_be_searched_no_call_is_read_and_none_is_needed() -> None:
     task = Task.create(env="lookup", payload={"hops": 0, "facts": {"pet of anna": "cat"}, "chain": ["anna", "pet"]})
-    facts = Lookup(hops=0).open(task).act("search pet of anna").facts
-    assert facts == {
+    info = Lookup(hops=0).open(task).act("search pet of anna").info
+    assert info == {
         "gold_answer": "cat",
         "gold_calls": [],
         "gold_entities": ["cat"],
@@ -134,7 +134,7 @@ def test_where_nothing_can_be_searched_no_call_is_read_and_none_is_needed() -> N
     }
 
 
-def test_a_fork_tells_the_same_facts() -> None:
+def test_a_fork_tells_the_same_info() -> None:
     environment = Lookup().open(question())
     environment.act("search boss of anna")
-    assert environment.fork().act("answer rome").facts == environment.act("answer rome").facts
+    assert environment.fork().act("answer rome").info == environment.act("answer rome").info

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from groupwise.data.records import Task
-from groupwise.envs import Math, check_environment, panel_hash
+from groupwise.envs import Math, check_environment, task_set_hash
 from groupwise.envs.environment import Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import SPLITS
+from groupwise.envs.kit.task_set import SPLITS
 from groupwise.rollout.worker_pool import Workers
 from groupwise.system.errors import ConfigError
 from tests.unit.envs.math_sets import gsm8k, state_answers, write_lines
@@ -25,7 +25,7 @@ SETS = Path(os.environ.get("GROUPWISE_MATH_DATA", Path(__file__).parents[4] / "s
 
 
 def texts(part: Math, split: str) -> set[str]:
-    return {task.payload["problem"] for task in part.panel(split)}
+    return {task.payload["problem"] for task in part.task_set(split)}
 
 
 @pytest.fixture
@@ -38,13 +38,13 @@ def folder(tmp_path: Path) -> Path:
 def test_without_the_package_one_sentence_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "math_verify", None)
     with pytest.raises(ConfigError) as raised:
-        Math(path=str(folder)).panel("train")
+        Math(path=str(folder)).task_set("train")
     assert str(raised.value) == (
         "the environment 'math' needs a package that is not installed; pip install 'groupwise[math]'"
     )
 
 
-class TestPanels:
+class TestTaskSets:
     @pytest.fixture(autouse=True)
     def math_verify(self) -> Any:
         return pytest.importorskip("math_verify", reason="the extra `math` is not installed")
@@ -53,15 +53,15 @@ class TestPanels:
         part = Math(path=str(folder))
         assert texts(part, "test") == {row["question"] for row in gsm8k(1000, 20)}
         assert texts(part, "train") | texts(part, "validation") == {row["question"] for row in gsm8k(1, 200)}
-        assert 8 <= len(part.panel("validation")) <= 35
+        assert 8 <= len(part.task_set("validation")) <= 35
         assert part.counts() == {
-            "train": len(part.panel("train")),
-            "validation": len(part.panel("validation")),
+            "train": len(part.task_set("train")),
+            "validation": len(part.task_set("validation")),
             "test": 20,
             "duplicates": 0,
             "without_answer": 0,
         }
-        assert {task.tags for task in part.panel("train")} == {("gsm8k",)}
+        assert {task.tags for task in part.task_set("train")} == {("gsm8k",)}
 
     def test_a_problems_split_does_not_depend_on_what_else_is_there(self, folder: Path, tmp_path: Path) -> None:
         whole = Math(path=str(folder))
@@ -73,7 +73,7 @@ class TestPanels:
 
     def test_a_set_that_says_nothing_is_divided_by_its_problems(self, tmp_path: Path) -> None:
         part = Math(path=str(write_lines(tmp_path / "aime24.jsonl", state_answers(2, 300))))
-        sizes = Counter({split: len(part.panel(split)) for split in SPLITS})
+        sizes = Counter({split: len(part.task_set(split)) for split in SPLITS})
         assert sum(sizes.values()) == 300
         assert 190 < sizes["train"] < 250
         assert 30 < sizes["test"] < 70
@@ -83,7 +83,7 @@ class TestPanels:
         write_lines(tmp_path / "aime24.jsonl", state_answers(500, 5))
         part = Math(path=str(tmp_path))
         assert texts(part, "test") == {row["problem"] for row in state_answers(500, 5)}
-        assert len(part.panel("train")) + len(part.panel("validation")) == 100
+        assert len(part.task_set("train")) + len(part.task_set("validation")) == 100
 
     def test_a_test_set_from_elsewhere(self, tmp_path: Path) -> None:
         train = write_lines(tmp_path / "dapo_train.jsonl", state_answers(2, 100))
@@ -102,19 +102,19 @@ class TestPanels:
         assert "what IS $3^2$?" in texts(part, "test")
         assert not {"What is $3^2$?"} & (texts(part, "train") | texts(part, "validation"))
         with pytest.raises(ConfigError) as raised:
-            Math(path=str(tmp_path), duplicates="refuse").panel("train")
+            Math(path=str(tmp_path), duplicates="refuse").task_set("train")
         assert '; remove it from one of the files, or set duplicates = "drop"' in str(raised.value)
 
-    def test_panels_are_cut_to_size_and_fixed(self, folder: Path) -> None:
+    def test_task_sets_are_cut_to_size_and_fixed(self, folder: Path) -> None:
         part = Math(path=str(folder), num_train=7, num_test=3)
-        assert (len(part.panel("train")), len(part.panel("test"))) == (7, 3)
-        assert part.panel("train") == Math(path=str(folder)).panel("train")[:7]
-        # Provenance: printed by panel_hash of these problems, which this file writes.
-        assert panel_hash(part.panel("test"))[:12] == "8e63fb12f357"
+        assert (len(part.task_set("train")), len(part.task_set("test"))) == (7, 3)
+        assert part.task_set("train") == Math(path=str(folder)).task_set("train")[:7]
+        # Provenance: printed by task_set_hash of these problems, which this file writes.
+        assert task_set_hash(part.task_set("test"))[:12] == "8e63fb12f357"
 
     def test_a_split_that_nobody_has_is_told(self, folder: Path) -> None:
         with pytest.raises(ConfigError) as raised:
-            Math(path=str(folder / "gsm8k_test.jsonl")).panel("train")
+            Math(path=str(folder / "gsm8k_test.jsonl")).task_set("train")
         assert str(raised.value) == (
             f"math: '{folder / 'gsm8k_test.jsonl'}' has no problem for the split 'train'; add a file with that split"
         )
@@ -166,7 +166,7 @@ class TestVerdicts:
 
     def test_worker_processes_and_threads_judge_alike(self, folder: Path) -> None:
         part = Math(path=str(folder), verifier_seconds=2.0)
-        tasks = dict(enumerate(part.panel("test")[:3]))
+        tasks = dict(enumerate(part.task_set("test")[:3]))
         said = {0: f"\\boxed{{{tasks[0].payload['answer']}}}", 1: r"\boxed{7}", 2: r"\boxed{9^{9^{9^{9}}}!}"}
         with Workers(part, num=1, timeout=60.0) as host:
             host.open(tasks)
@@ -206,8 +206,8 @@ def test_the_publishers_own_answers_are_right(file: str, rows: int, min_right: i
     part = Math(path=str(SETS / file))
     counts = part.counts()
     assert sum(counts.values()) == rows
-    panels = [task for split in SPLITS if counts[split] for task in part.panel(split)]
-    sample = Draws("gold", file).sample(panels, min(min_right, len(panels)))
+    task_sets = [task for split in SPLITS if counts[split] for task in part.task_set(split)]
+    sample = Draws("gold", file).sample(task_sets, min(min_right, len(task_sets)))
     wrong = []
     for task in sample:
         environment: Any = part.open(task)

@@ -25,7 +25,7 @@ class World(Part, slot="env"):
     shift: int = 0
     max_steps: int = 1
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         seed = (SPLITS.index(split) - self.shift) % len(SPLITS)
         return (Task(id=f"{split}-{self.shift}", seed=seed, payload={"content": self.content}),)
 
@@ -47,23 +47,25 @@ def make_three_to_one() -> Mixture:
     return mix({"name": "home", "weight": 3, "env": HOME}, {"name": "sums", "env": {"kind": "countdown"}})
 
 
-def test_any_beginning_of_a_panel_is_mixed_by_weight_and_nothing_is_lost() -> None:
+def test_any_beginning_of_a_task_set_is_mixed_by_weight_and_nothing_is_lost() -> None:
     part = make_three_to_one()
     for split in SPLITS:
-        panel = part.panel(split)
+        task_set = part.task_set(split)
         for num in (4, 8, 40):
-            assert [task.tags[0] for task in panel[:num]].count("home") == 3 * num // 4
-        own = [[task.id for task in env.panel(split)] for env in (HOME, Countdown())]
+            assert [task.tags[0] for task in task_set[:num]].count("home") == 3 * num // 4
+        own = [[task.id for task in env.task_set(split)] for env in (HOME, Countdown())]
         for name, ids in zip(("home", "sums"), own, strict=True):
-            assert [task.id for task in panel if task.tags[0] == name] == ids
+            assert [task.id for task in task_set if task.tags[0] == name] == ids
 
 
 def test_tasks_say_whose_they_are_in_their_tags_and_are_opened_by_that_one_with_their_own() -> None:
     part = make_three_to_one()
     [task] = [
-        task for task in part.panel("train")[:4] if task.tags[0] == "home" and task.id == HOME.panel("train")[0].id
+        task
+        for task in part.task_set("train")[:4]
+        if task.tags[0] == "home" and task.id == HOME.task_set("train")[0].id
     ]
-    original = HOME.panel("train")[0]
+    original = HOME.task_set("train")[0]
     assert task.tags == ("home", *(f"home/{tag}" for tag in original.tags))
     assert replace(task, tags=original.tags) == original
     assert part.open(task).observe() == HOME.open(original).observe()
@@ -83,10 +85,10 @@ def test_what_a_run_asks_of_it() -> None:
     assert set(part.vocabulary()) == {*HOME.vocabulary(), *Countdown().vocabulary()}
     assert list(list_environments(part)) == ["home", "sums"]
     assert list_environments(HOME) == {"": HOME}
-    first = choose_first_tasks(part, part.panel("train"))
+    first = choose_first_tasks(part, part.task_set("train"))
     assert {name: task.id for name, task in first.items()} == {
-        "home": HOME.panel("train")[0].id,
-        "sums": Countdown().panel("train")[0].id,
+        "home": HOME.task_set("train")[0].id,
+        "sums": Countdown().task_set("train")[0].id,
     }
     assert Slot("env").fill(part.config()) == part
     assert "MixtureMember(name='sums', env=Countdown)" in name_of(part)
@@ -126,7 +128,7 @@ def test_mixtures_that_make_no_sense_are_refused(members: list[dict[str, Any]], 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("action_rule", "choice", "action_rule: a run has one action parser; set rollout.action_rule for all "),
+        ("action_parser", "choice", "action_parser: a run has one action parser; set rollout.action_parser for all "),
         ("weight", 0, "weight: input should be greater than 0, found 0"),
         ("name", "a, b", "name: string should match pattern"),
     ],
@@ -140,9 +142,9 @@ def test_members_that_make_no_sense_are_refused(field: str, value: Any, message:
 def test_a_task_of_two_environments_is_refused() -> None:
     part = mix({"name": "a", "env": Identity()}, {"name": "b", "env": Identity(max_steps=9)})
     with pytest.raises(ConfigError) as raised:
-        part.panel("train")
+        part.task_set("train")
     assert str(raised.value) == (
-        f"mixture: 'a' and 'b' both have the task {Identity().panel('train')[0].id}; mix environments whose tasks "
+        f"mixture: 'a' and 'b' both have the task {Identity().task_set('train')[0].id}; mix environments whose tasks "
         "differ"
     )
 
@@ -160,13 +162,13 @@ def test_what_one_trains_on_no_other_tests(tmp_path: Path) -> None:
     part = mix({"name": "a", "env": first}, {"name": "b", "env": second})
     for split in SPLITS:
         with pytest.raises(ConfigError) as raised:
-            part.panel(split)
+            part.task_set(split)
         assert str(raised.value) == (
             "mixture: the train split of 'a' and the test split of 'b' share 2 tasks; remove them from one of "
             "the two, or evaluations use trained tasks"
         )
     apart = make_data_set(tmp_path / "c", train=["six"], validation=["seven"], test=["eight"])
-    assert len(mix({"name": "a", "env": first}, {"name": "c", "env": apart}).panel("test")) == 2
+    assert len(mix({"name": "a", "env": first}, {"name": "c", "env": apart}).task_set("test")) == 2
 
 
 def test_prompts_that_two_data_sets_share_are_found_under_any_column(tmp_path: Path) -> None:
@@ -176,15 +178,15 @@ def test_prompts_that_two_data_sets_share_are_found_under_any_column(tmp_path: P
         path=write_rows(tmp_path / "b.jsonl", rows), columns={"prompt": "question", "split": "split"}
     )  # has no other split, which is nobody's fault while nobody asks for it
     with pytest.raises(ConfigError, match="the train split of 'a' and the test split of 'b' share 1 task; remove"):
-        mix({"name": "a", "env": first}, {"name": "b", "env": second}).panel("test")
+        mix({"name": "a", "env": first}, {"name": "b", "env": second}).task_set("test")
 
 
 def test_a_member_without_a_split_stops_only_who_asks_for_it(tmp_path: Path) -> None:
     only_tests = make_data_set(tmp_path, test=["one"])
     part = mix({"name": "a", "env": only_tests}, {"name": "b", "env": HOME})
-    assert {task.tags[0] for task in part.panel("test")} == {"a", "b"}
+    assert {task.tags[0] for task in part.task_set("test")} == {"a", "b"}
     with pytest.raises(ConfigError, match="has no row for the split 'train'"):
-        part.panel("train")
+        part.task_set("train")
 
 
 def test_worlds_are_compared_by_content_also_where_json_cannot_write_it() -> None:
@@ -192,9 +194,9 @@ def test_worlds_are_compared_by_content_also_where_json_cannot_write_it() -> Non
     with pytest.raises(
         ConfigError, match=r"the train split of 'a' and the validation split of 'b' share 1 task; remove"
     ):
-        part.panel("train")
+        part.task_set("train")
     opaque = mix({"name": "a", "env": World(content=b"1")}, {"name": "b", "env": World(content=b"1", shift=1)})
-    assert len(opaque.panel("train")) == 2
+    assert len(opaque.task_set("train")) == 2
 
 
 def test_a_strange_task_is_refused() -> None:

@@ -23,15 +23,15 @@ from tests.unit.envs.openenv_servers import FIELDS, Server, server
 NOWHERE = Openenv(url="http://127.0.0.1:9", **FIELDS)
 
 
-def test_panels_are_seeds_and_do_not_depend_on_the_address() -> None:
+def test_task_sets_are_seeds_and_do_not_depend_on_the_address() -> None:
     elsewhere = Openenv(url="https://worlds.example", **FIELDS)
     for split, first in (("train", 0), ("validation", 1_000_000), ("test", 2_000_000)):
-        tasks = NOWHERE.panel(split)
+        tasks = NOWHERE.task_set(split)
         assert [task.seed for task in tasks[:3]] == [first, first + 1, first + 2]
-        assert tasks == elsewhere.panel(split)
-    assert tasks != Openenv(url="x", **FIELDS | {"world": "cellar"}).panel("test")
+        assert tasks == elsewhere.task_set(split)
+    assert tasks != Openenv(url="x", **FIELDS | {"world": "cellar"}).task_set("test")
     with pytest.raises(ConfigError, match="there is no split 'tset'; did you mean 'test'"):
-        NOWHERE.panel("tset")
+        NOWHERE.task_set("tset")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_sessions_are_opened_beside_the_other_routes(url: str, expected: str) ->
 def test_what_is_no_address_is_refused(url: str) -> None:
     part = Openenv(url=url, **FIELDS)
     with pytest.raises(ConfigError) as raised:
-        part.open(part.panel("train")[0])
+        part.open(part.task_set("train")[0])
     assert str(raised.value) == (
         f"openenv: {url!r} is not the address of a server; use one such as 'http://127.0.0.1:8000'"
     )
@@ -59,7 +59,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 def test_its_absence_gives_one_sentence_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "websockets.sync.client", None)
     with pytest.raises(ConfigError) as raised:
-        NOWHERE.open(NOWHERE.panel("train")[0])
+        NOWHERE.open(NOWHERE.task_set("train")[0])
     assert str(raised.value) == (
         "the environment 'openenv' needs a package that is not installed; pip install 'groupwise[openenv]'"
     )
@@ -67,7 +67,7 @@ def test_its_absence_gives_one_sentence_with_the_extra(monkeypatch: pytest.Monke
 
 def test_a_task_of_another_environment_is_refused() -> None:
     with pytest.raises(RecordError, match="belongs to the environment 'household'"):
-        NOWHERE.open(Household().panel("test")[0])
+        NOWHERE.open(Household().task_set("test")[0])
 
 
 Answer = Callable[[dict[str, Any]], str | None]
@@ -102,7 +102,7 @@ def error(code: str, message: str) -> str:
 
 
 def open_first(part: Openenv) -> Any:
-    return part.open(part.panel("train")[0])
+    return part.open(part.task_set("train")[0])
 
 
 class TestWhatIsSaid:
@@ -180,7 +180,7 @@ class TestWhatIsSaid:
         with serve_answers(answer) as part:
             part = Openenv(**part.model_dump() | {"timeout": 0.2})
             host = InProcess(part)
-            host.open({0: part.panel("train")[0]})
+            host.open({0: part.task_set("train")[0]})
             fault = host.act({0: "up"})[0]
             silence.set()
         assert fault == Fault(
@@ -216,7 +216,7 @@ def corridor() -> Iterator[Server]:
 
 
 def walk(part: Openenv, seed: int, actions: list[str]) -> list[Any]:
-    environment = part.open(part.panel("train")[seed])
+    environment = part.open(part.task_set("train")[seed])
     return [environment.observe(), *(environment.act(action) for action in actions)]
 
 
@@ -224,7 +224,7 @@ pytest.mark.filterwarnings("ignore")
 
 
 class TestARealServer:
-    def test_an_attempt_reaches_the_door(self, corridor: Server) -> None:
+    def test_an_rollout_reaches_the_door(self, corridor: Server) -> None:
         # Provenance: random.Random(1).sample(range(7), 2) is [1, 4] under CPython 3.11: at window 1, the door at 4.
         first, *outcomes = walk(corridor.part(), 1, ["east", "up", "east", "east"])
         assert (first.text, first.goal) == ("You stand at window 1. A bell is far.", "find the door.")
@@ -243,7 +243,7 @@ class TestARealServer:
 
     def test_an_action_that_the_server_refuses_changes_nothing(self, corridor: Server) -> None:
         part = corridor.part(action_field="times", action_rest={"message": "east"}, admissible_field="")
-        environment = part.open(part.panel("train")[1])
+        environment = part.open(part.task_set("train")[1])
         refused = environment.act("twice")
         assert (refused.accepted, refused.observation.text) == (
             False,
@@ -255,10 +255,10 @@ class TestARealServer:
         part = corridor.part(admissible_field="")
         assert [outcome.accepted for outcome in walk(part, 1, ["up", "east"])[1:]] == [False, True]
 
-    def test_a_world_that_raises_or_is_slow_is_a_fault_of_its_attempt_alone(self, corridor: Server) -> None:
+    def test_a_world_that_raises_or_is_slow_is_a_fault_of_its_rollout_alone(self, corridor: Server) -> None:
         part = corridor.part(admissible_field="", timeout=1.0)
         host = InProcess(part)
-        host.open({number: part.panel("train")[1] for number in range(3)})
+        host.open({number: part.task_set("train")[1] for number in range(3)})
         outcomes = host.act({0: "raise", 1: "sleep", 2: "east"})
         assert outcomes[0] == Fault(
             reason=StopReason.ERROR,
@@ -267,11 +267,11 @@ class TestARealServer:
         assert outcomes[1].reason is StopReason.TIMEOUT  # type: ignore[union-attr]
         assert outcomes[2].observation.text == "You stand at window 2. A bell is far."  # type: ignore[union-attr]
 
-    def test_ended_and_dropped_attempts_give_their_place_back(self, corridor: Server) -> None:
+    def test_ended_and_dropped_rollouts_give_their_place_back(self, corridor: Server) -> None:
         part = corridor.part()
         kept = []
         for number in range(40):  # more than twice the sessions that the server has room for
-            environment = part.open(part.panel("train")[1])
+            environment = part.open(part.task_set("train")[1])
             if number % 2:
                 for _ in range(3):
                     ended = environment.act("east").ended
@@ -281,9 +281,9 @@ class TestARealServer:
 
     def test_more_sessions_than_it_has_room_for_are_refused(self, corridor: Server) -> None:
         part = corridor.part()
-        held = [part.open(part.panel("train")[1]) for _ in range(16)]
+        held = [part.open(part.task_set("train")[1]) for _ in range(16)]
         with pytest.raises(EnvironmentFault, match=r"CAPACITY_REACHED: .*; start it with a larger max_concurrent_envs"):
-            part.open(part.panel("train")[1])
+            part.open(part.task_set("train")[1])
         del held
         gc.collect()
 
@@ -292,7 +292,7 @@ class TestARealServer:
         alone = {seed: walk(part, seed, actions) for seed in (0, 1, 2)}
         with Workers(part, num=2, timeout=30.0) as host:
             said: dict[int, list[Any]] = {
-                n: [shown] for n, shown in host.open({n: part.panel("train")[n] for n in alone}).items()
+                n: [shown] for n, shown in host.open({n: part.task_set("train")[n] for n in alone}).items()
             }
             for action in actions:
                 for number, outcome in host.act(dict.fromkeys(alone, action)).items():
@@ -303,13 +303,13 @@ class TestARealServer:
 pytest.mark.filterwarnings("ignore")
 
 
-def test_a_server_that_dies_is_a_fault_of_all_its_attempts() -> None:
+def test_a_server_that_dies_is_a_fault_of_all_its_rollouts() -> None:
     pytest.importorskip("websockets", reason="pip install 'groupwise[openenv]'")
     pytest.importorskip("openenv.core", reason="pip install openenv-core, to start a server")
     with server() as running:
         part = running.part(admissible_field="")
         host = InProcess(part)
-        host.open({number: part.panel("train")[1] for number in range(3)})
+        host.open({number: part.task_set("train")[1] for number in range(3)})
         outcomes = host.act({0: "east", 1: "die", 2: "east"})
         assert outcomes[0].accepted  # type: ignore[union-attr]
         for number in (1, 2):
@@ -318,6 +318,6 @@ def test_a_server_that_dies_is_a_fault_of_all_its_attempts() -> None:
             assert fault.reason is StopReason.ERROR
             assert f"openenv {part.url}: the server closed the connection at 'step'" in fault.message
         assert running.process.wait(10) == 3
-        gone = host.open({0: part.panel("train")[1]})[0]
+        gone = host.open({0: part.task_set("train")[1]})[0]
         assert isinstance(gone, Fault)
         assert "cannot open a session" in gone.message

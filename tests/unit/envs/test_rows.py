@@ -20,7 +20,7 @@ CHAT = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": 
 def read(path: str, **settings: Any) -> str:
     """The sentence that a data set is refused with."""
     with pytest.raises((ConfigError, FileError)) as raised:
-        DataSet(path=path, **settings).panel("train")
+        DataSet(path=path, **settings).task_set("train")
     return str(raised.value)
 
 
@@ -114,7 +114,7 @@ def test_two_rows_of_one_id_are_named(tmp_path: Path) -> None:
 def test_the_messages_of_a_chat_are_one_prompt(tmp_path: Path) -> None:
     rows = [GOOD | {"prompt": prompt, "part": "train"} for prompt in (CHAT, CHAT[1:])]
     part = DataSet(path=write_rows(tmp_path / "rows.jsonl", rows), columns={"split": "part"})
-    shown = {part.open(task).observe().text for task in part.panel("train")}
+    shown = {part.open(task).observe().text for task in part.task_set("train")}
     assert shown == {"Be brief.\n\nHow much?", "How much?"}
 
 
@@ -131,7 +131,7 @@ def test_parquet_gives_the_tasks_of_json_lines(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     in_lines = DataSet(path=write_rows(tmp_path / "a" / "rows.jsonl", rows))
     in_parquet = DataSet(path=write_parquet(tmp_path / "rows.parquet", rows))
-    assert in_lines.panel("train") == in_parquet.panel("train")
+    assert in_lines.task_set("train") == in_parquet.task_set("train")
 
 
 def test_what_json_cannot_say_is_left_out_by_name_or_refused(tmp_path: Path) -> None:
@@ -141,11 +141,11 @@ def test_what_json_cannot_say_is_left_out_by_name_or_refused(tmp_path: Path) -> 
         f"{path}, row 1: the column 'when' holds date, which a task cannot store; add it to env.leave_out, or use "
         "text and numbers"
     )
-    [task] = DataSet(path=path, leave_out=["when"]).panel("train")
+    [task] = DataSet(path=path, leave_out=["when"]).task_set("train")
     assert task.payload == GOOD | {"share": None}
 
 
 def test_a_family_is_a_tag(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "train.jsonl", [GOOD | {"topic": "north, south"}])
-    [task] = DataSet(path=path, columns={"tag": "topic"}).panel("train")
+    [task] = DataSet(path=path, columns={"tag": "topic"}).task_set("train")
     assert task.tags == ("north; south",)

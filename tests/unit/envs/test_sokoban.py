@@ -1,4 +1,4 @@
-"""Sokoban: rooms in signs, the package's moves and rewards, and panels by content."""
+"""Sokoban: rooms in signs, the package's moves and rewards, and task sets by content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Household, Sokoban, sokoban
-from groupwise.envs.kit.panel import draw_panels
+from groupwise.envs.kit.task_set import draw_task_sets
 from groupwise.envs.small.boxes import BoxLevel, Position
 from groupwise.envs.sokoban import read_room, write_room
 
@@ -39,7 +39,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     sokoban._import_module.cache_clear()
     monkeypatch.setattr(sokoban, "import_module", raise_missing)
     with pytest.raises(ConfigError) as raised:
-        Sokoban(num_train=3).panel("train")
+        Sokoban(num_train=3).task_set("train")
     assert str(raised.value) == (
         "the environment 'sokoban' needs a package that is not installed; pip install 'groupwise[sokoban]'"
     )
@@ -47,7 +47,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
 
 def test_a_task_of_another_environment() -> None:
     with pytest.raises(RecordError, match="belongs to the environment 'household'"):
-        Sokoban().open(Household().panel("test")[0])
+        Sokoban().open(Household().task_set("test")[0])
 
 
 def test_rooms_that_could_not_be_solved_in_time_are_refused() -> None:
@@ -131,7 +131,7 @@ class TestWithThePackage:
 
     def test_what_is_shown_is_what_the_package_holds(self) -> None:
         part = Sokoban(**SMALL, num_boxes=2, size=7, max_moves=30, max_steps=40)
-        for task in part.panel("train"):
+        for task in part.task_set("train"):
             environment = part.open(task)
             world = open_in_package(tuple(task.payload["room"]))
             while (action := environment.expert()) is not None:
@@ -145,18 +145,18 @@ class TestWithThePackage:
             assert outcome.success is True
 
     def test_drawing_rooms_leaves_the_process_wide_generators_alone(self) -> None:
-        draw_panels.cache_clear()
+        draw_task_sets.cache_clear()
         random.seed(3)
         np.random.seed(3)
         expected = random.random(), np.random.random()
         random.seed(3)
         np.random.seed(3)
-        Sokoban(**SMALL).panel("train")
+        Sokoban(**SMALL).task_set("train")
         assert (random.random(), np.random.random()) == expected
 
-    def test_no_room_is_in_two_panels(self) -> None:
+    def test_no_room_is_in_two_task_sets(self) -> None:
         part = Sokoban(**SMALL)
-        rooms = {split: {tuple(task.payload["room"]) for task in part.panel(split)} for split in SPLITS}
+        rooms = {split: {tuple(task.payload["room"]) for task in part.task_set(split)} for split in SPLITS}
         assert {split: len(rooms_there) for split, rooms_there in rooms.items()} == {
             "train": 6,
             "validation": 1,

@@ -28,7 +28,7 @@ def test_its_absence_gives_one_sentence_with_the_extra(monkeypatch: pytest.Monke
 
 def test_a_task_of_another_environment_is_refused() -> None:
     with pytest.raises(RecordError, match="belongs to the environment 'household'"):
-        LAKE.open(Household().panel("test")[0])
+        LAKE.open(Household().task_set("test")[0])
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -46,15 +46,15 @@ class TestGames:
 
     def test_the_prompt_is_the_goal_and_the_board_the_text(self) -> None:
         # Provenance: the lake of seed 5 in textarena 0.7.4 under CPython 3.11.
-        task = LAKE.panel("test")[0]
+        task = LAKE.task_set("test")[0]
         seen = LAKE.open(task).observe()
         assert task.seed == 5
         assert seen.goal.startswith("Welcome to Frozen Lake!")
         assert seen.text == seen.state_key == self.lake("P   / H  /  H /H  G")
         assert seen.admissible == ("down", "right"), "the others run against the edge"
 
-    def test_an_attempt_walks_errs_and_arrives(self) -> None:
-        environment = LAKE.open(LAKE.panel("test")[0])
+    def test_an_rollout_walks_errs_and_arrives(self) -> None:
+        environment = LAKE.open(LAKE.task_set("test")[0])
         outcomes = [environment.act(action) for action in ("down", "jump", "[down]", "right", "down", "right", "right")]
         assert [(each.accepted, each.reward, each.success) for each in outcomes] == [
             (True, 0.0, None),
@@ -69,31 +69,31 @@ class TestGames:
             f"You moved down to position (1, 0).\n{self.lake('    /PH  /  H /H  G')}"
         )
         invalid = outcomes[1].observation
-        assert invalid.text.startswith("You attempted an invalid move. Reason: Invalid action format.")
+        assert invalid.text.startswith("You tried an invalid move. Reason: Invalid action format.")
         assert invalid.state_key == outcomes[0].observation.state_key
         assert "Congratulations! You reached the goal!" in outcomes[-1].observation.text
 
     def test_a_hole_pays_a_part_and_is_a_failure(self) -> None:
-        environment = LAKE.open(LAKE.panel("test")[0])
+        environment = LAKE.open(LAKE.task_set("test")[0])
         environment.act("down")
         fallen = environment.act("right")
         assert (fallen.reward, fallen.terminated, fallen.success) == (pytest.approx(1 / 3), True, False)
         lenient = LAKE.model_copy(update={"success_reward": 0.3})
-        environment = lenient.open(lenient.panel("test")[0])
+        environment = lenient.open(lenient.task_set("test")[0])
         environment.act("down")
         assert environment.act("right").success is True
 
     @pytest.mark.parametrize(("allowed", "ended"), [(None, [False, True]), (0, [True]), (2, [False, False, True])])
     def test_invalid_actions_in_a_row_end_a_game(self, allowed: int | None, ended: list[bool]) -> None:
         part = LAKE.model_copy(update={"allowed_errors": allowed})
-        environment = part.open(part.panel("test")[0])
+        environment = part.open(part.task_set("test")[0])
         outcomes = [environment.act("jump") for _ in ended]
         assert [outcome.terminated for outcome in outcomes] == ended
         assert {outcome.accepted for outcome in outcomes} == {False}
 
     def test_without_a_board_the_key_is_what_is_known_in_any_order(self) -> None:
         part = Textarena(id="GuessTheNumber-v0", kwargs={"max_number": 60}, num_train=5)
-        task = part.panel("train")[0]  # seed 0: 55
+        task = part.task_set("train")[0]  # seed 0: 55
         one, other = part.open(task), part.open(task)
         assert one.observe().text == "The game begins."
         keys = [
@@ -106,26 +106,26 @@ class TestGames:
         assert (again.accepted, again.observation.state_key) == (False, keys[0][1])
         assert one.act("55").success is True
 
-    def test_no_instance_is_in_two_panels_though_seeds_repeat_it(self) -> None:
+    def test_no_instance_is_in_two_task_sets_though_seeds_repeat_it(self) -> None:
         part = Textarena(id="GuessTheNumber-v0", kwargs={"max_number": 60})
-        panels = {split: part.panel(split) for split in ("train", "validation", "test")}
-        assert sum(map(len, panels.values())) == 60, "one task for each number"
-        instances = {split: {task.payload["instance"] for task in tasks} for split, tasks in panels.items()}
+        task_sets = {split: part.task_set(split) for split in ("train", "validation", "test")}
+        assert sum(map(len, task_sets.values())) == 60, "one task for each number"
+        instances = {split: {task.payload["instance"] for task in tasks} for split, tasks in task_sets.items()}
         assert len(instances["train"] | instances["validation"] | instances["test"]) == 60
 
     def test_a_game_that_begins_alike_needs_seeds_that_differ(self) -> None:
         sizes: dict[str, Any] = {"num_train": 4, "num_validation": 2, "num_test": 2}
-        with pytest.raises(ConfigError, match="panel is empty because too few instances exist"):
-            Textarena(id="Minesweeper-v0", **sizes).panel("train")
+        with pytest.raises(ConfigError, match="task_set is empty because too few instances exist"):
+            Textarena(id="Minesweeper-v0", **sizes).task_set("train")
         part = Textarena(id="Minesweeper-v0", seeds_differ=True, **sizes)
-        assert [len(part.panel(split)) for split in ("train", "validation", "test")] == [4, 2, 2]
-        one, other = (part.open(task).act("4 4").observation.text for task in part.panel("train")[:2])
+        assert [len(part.task_set(split)) for split in ("train", "validation", "test")] == [4, 2, 2]
+        one, other = (part.open(task).act("4 4").observation.text for task in part.task_set("train")[:2])
         assert one != other, "the mines are laid at the first move"
 
-    def test_another_game_than_the_panels_is_refused(self) -> None:
-        of = LAKE.panel("train")[0]
+    def test_another_game_than_the_task_sets_is_refused(self) -> None:
+        of = LAKE.task_set("train")[0]
         task = Task.create(env="textarena", seed=of.seed + 1, payload=of.payload)
-        with pytest.raises(RecordError, match="its seed gives another game than in the panel"):
+        with pytest.raises(RecordError, match="its seed gives another game than in the task set"):
             LAKE.open(task)
 
     @pytest.mark.parametrize(
@@ -146,22 +146,22 @@ class TestGames:
     )
     def test_what_cannot_be_played_is_refused(self, fields: dict[str, Any], message: str) -> None:
         with pytest.raises(ConfigError) as raised:
-            Textarena(**fields).panel("train")
+            Textarena(**fields).task_set("train")
         assert str(raised.value).startswith(message)
 
     def test_a_game_opened_again_begins_as_if_it_had_not_been_played(self) -> None:
-        task = LAKE.panel("test")[0]
+        task = LAKE.task_set("test")[0]
         one, other = LAKE.open(task), LAKE.open(task)
         fresh = one.observe()
         one.act("down")
         assert (other.observe(), LAKE.open(task).observe()) == (fresh, fresh)
         assert other.act("down") == LAKE.open(task).act("down")
-        for each in LAKE.panel("train"):
+        for each in LAKE.task_set("train"):
             LAKE.open(each)
         assert len(package_games._beginnings) <= package_games.MAX_KEPT_BEGINNINGS
 
     def test_other_settings_have_other_beginnings(self) -> None:
-        task = LAKE.panel("test")[0]
+        task = LAKE.task_set("test")[0]
         LAKE.open(task)
         strict = LAKE.model_copy(update={"allowed_errors": 0, "actions": ("left",)})
         environment = strict.open(task)
@@ -172,7 +172,7 @@ class TestGames:
     def test_a_list_is_found_on_copies_and_nothing_is_drawn_for_it(self, hidden: Any) -> None:
         part = Textarena(id="2048-v0", actions=MOVES, num_train=3, num_validation=1, num_test=1)
         unlisting = part.model_copy(update={"actions": ()})
-        task = part.panel("train")[0]
+        task = part.task_set("train")[0]
         environment, alone = part.open(task), unlisting.open(task)
         environment._game.inner.hidden = hidden  # a function in a function cannot be written
         for move in ("left", "up", "left", "down", "right", "up"):
@@ -183,7 +183,7 @@ class TestGames:
 
     def test_workers_and_neighbours_change_nothing(self) -> None:
         part = Textarena(id="2048-v0", actions=MOVES, num_train=3, num_validation=1, num_test=1, max_steps=6)
-        tasks = dict(enumerate(part.panel("train")))
+        tasks = dict(enumerate(part.task_set("train")))
         alone = {}
         for number, task in tasks.items():
             host = InProcess(part)

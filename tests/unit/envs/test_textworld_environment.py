@@ -38,7 +38,7 @@ class TestWithoutThePackage:
     @pytest.mark.usefixtures("no_textworld")
     def test_its_absence_gives_one_sentence_with_the_extra(self) -> None:
         with pytest.raises(ConfigError) as raised:
-            Textworld().panel("train")
+            Textworld().task_set("train")
         assert str(raised.value) == (
             "the environment 'textworld' needs a package that is not installed; pip install 'groupwise[textworld]'"
         )
@@ -46,21 +46,21 @@ class TestWithoutThePackage:
     @pytest.mark.usefixtures("a_version")
     def test_a_task_is_a_seed_and_settings(self) -> None:
         part = Textworld(game="cooking", recipe=2, take=1, rooms=6, skills=("cook", "open"), num_test=2)
-        assert [task.seed for task in part.panel("test")] == [2_000_000, 2_000_001]
-        assert part.panel("test")[0].payload == {
+        assert [task.seed for task in part.task_set("test")] == [2_000_000, 2_000_001]
+        assert part.task_set("test")[0].payload == {
             "game": "cooking",
             "settings": {"cook": True, "cut": False, "open": True, "drop": False, "recipe": 2, "take": 1, "go": 6}
             | {"recipe_seed": 0, "split": "test", "tell_way": False},
             "version": "1.7.0",
         }
-        assert part.panel("validation")[0].payload["settings"]["split"] == "valid"
+        assert part.task_set("validation")[0].payload["settings"]["split"] == "valid"
         coins = Textworld(level=7)
-        assert coins.panel("train")[0].payload["settings"] == {"level": 7, "tell_way": False}
-        assert coins.panel("train")[0].tags == ("coin_collector",)
+        assert coins.task_set("train")[0].payload["settings"] == {"level": 7, "tell_way": False}
+        assert coins.task_set("train")[0].tags == ("coin_collector",)
 
     @pytest.mark.usefixtures("a_version")
     def test_games_of_another_version_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        task = Textworld().panel("train")[0]
+        task = Textworld().task_set("train")[0]
         monkeypatch.setattr(textworld, "_find_version", lambda: "1.8.0")
         with pytest.raises(ConfigError, match=r"is a game of TextWorld 1\.7\.0, but 1\.8\.0 is installed"):
             Textworld().open(task)
@@ -79,7 +79,7 @@ class TestWithoutThePackage:
 
     def test_a_task_of_another_environment(self) -> None:
         with pytest.raises(RecordError, match="belongs to the environment 'household'"):
-            Textworld().open(Household().panel("test")[0])
+            Textworld().open(Household().task_set("test")[0])
 
     def test_the_status_line_and_the_end_are_left_out(self) -> None:
         assert textworld._clean_text("\n-= Attic =-\nAn attic.\n\n> -= Attic =-0/12") == "-= Attic =- An attic."
@@ -125,7 +125,7 @@ class TestGames:
 
     def test_finding_a_coin(self, folder: Path) -> None:
         part = Textworld(level=2, path=str(folder), max_steps=6)
-        environment = part.open(part.panel("test")[0])
+        environment = part.open(part.task_set("test")[0])
         first = environment.observe()
         assert first.text.startswith("-= ")
         assert "coin" in first.goal
@@ -143,7 +143,7 @@ class TestGames:
 
     def test_cooking_pays_by_the_point_and_burnt_food_loses(self, folder: Path) -> None:
         part = Textworld(game="cooking", path=str(folder))
-        task = part.panel("train")[0]
+        task = part.task_set("train")[0]
         environment, rewards = part.open(task), []
         while (action := environment.expert()) is not None:
             outcome = environment.act(action)
@@ -158,7 +158,7 @@ class TestGames:
 
     def test_a_seed_makes_the_same_game_in_every_process(self, folder: Path, tmp_path: Path) -> None:
         one, other = (Textworld(game="cooking", path=str(path)) for path in (folder, tmp_path))
-        task = one.panel("train")[0]
+        task = one.task_set("train")[0]
         assert one.open(task).observe() == other.open(task).observe()
 
 

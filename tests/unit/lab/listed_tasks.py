@@ -14,11 +14,11 @@ LAKE = Gridworld(size=4, num_holes=3, max_steps=8)
 
 def list_tasks(env: EnvironmentPart = LAKE, num: int = 2, *, skill: float = 1.5, sees: Sight = 0) -> list[ListedTask]:
     tasks: list[ListedTask] = []
-    for task in env.panel("train")[:num]:
+    for task in env.task_set("train")[:num]:
         first = tasks[-1].next_prompt if tasks else FIRST_PROMPT_ID
         tasks.append(list_task(env, task, partial(make_skilled_policy, skill=skill), sees=sees, first_prompt=first))
     return tasks
 
 
-def record(updates: int = 60, attempts: int = 8, key: Key = "situation", seed: int = 0) -> Recording:
-    return record_listed(list_tasks(), updates=updates, attempts=attempts, key=key, seed=seed)
+def record(updates: int = 60, rollouts: int = 8, key: Key = "situation", seed: int = 0) -> Recording:
+    return record_listed(list_tasks(), updates=updates, rollouts=rollouts, key=key, seed=seed)

@@ -15,13 +15,13 @@ Situation = tuple[int, Hashable, tuple[tuple[str, str], ...]]
 """A step's number, its state key, and what was seen and done before it."""
 
 TINY: dict[str, tuple[Any, Task]] = {
-    "lake": (Gridworld(size=3, num_holes=1, max_steps=5), Gridworld(size=3, num_holes=1).panel("test")[0]),
+    "lake": (Gridworld(size=3, num_holes=1, max_steps=5), Gridworld(size=3, num_holes=1).task_set("test")[0]),
     "slippery lake": (
         Gridworld(size=3, num_holes=1, slip=0.4, max_steps=5),
         Task.create(env="gridworld", seed=5, payload={"rows": ["S..", ".H.", "..G"], "slip": 0.4}),
     ),
     **{
-        name: (part, part.panel("train")[3])
+        name: (part, part.task_set("train")[3])
         for name, part in {
             "nothing hidden": Aliased(hidden_bits=0, num_doors=3, num_colours=3, max_steps=5),
             "a bit": Aliased(hidden_bits=1, passages=0, num_doors=2, num_colours=2, max_steps=6),
@@ -60,7 +60,7 @@ def play_all(part: Any, task: Task, policy: TabularPolicy, gamma: float) -> dict
 
 
 def play_once(part: Any, task: Task, policy: TabularPolicy, generator: np.random.Generator) -> Iterator[dict[str, Any]]:
-    """One attempt at the real environment, step by step."""
+    """One rollout at the real environment, step by step."""
     environment = part.open(task)
     past: list[tuple[str, str]] = []
     is_over = False

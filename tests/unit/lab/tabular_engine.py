@@ -18,7 +18,7 @@ from groupwise.envs.environment import Observation
 from groupwise.lab.enumerated import EnumeratedWorld, View
 from groupwise.lab.tabular import TabularPolicy
 from groupwise.parts.slots import CAPABILITIES
-from groupwise.rollout.actions import ActionRule
+from groupwise.rollout.actions import ActionParser
 from groupwise.rollout.prompts import Prompter
 from groupwise.system.errors import EngineFault
 
@@ -41,7 +41,7 @@ class TabularEngine:
     version = 0
     context: int | None = None
 
-    def __init__(self, prompter: Prompter, rule: ActionRule) -> None:
+    def __init__(self, prompter: Prompter, rule: ActionParser) -> None:
         self._prompter, self._rule = prompter, rule
         self._choices: dict[tuple[int, ...], _Choice] = {}
 
@@ -97,7 +97,7 @@ class TabularEngine:
         if choice is None:
             raise EngineFault(
                 f"a prompt of {len(prompt)} tokens is in no table; add its task, with a window as long as "
-                "`rollout.memory` shows"
+                "`rollout.history` shows"
             )
         return choice
 

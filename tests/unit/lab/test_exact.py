@@ -13,7 +13,7 @@ from groupwise.lab import TabularPolicy, enumerate_task, remember, solve_exactly
 from groupwise.lab.enumerated import Branch, EnumeratedWorld, RememberedState, list_world
 from groupwise.system.errors import ConfigError
 from tests.unit.lab.played_worlds import TINY, play_all, play_once
-from tests.unit.lab.traced import trace_attempt
+from tests.unit.lab.traced import trace_rollout
 
 
 @pytest.mark.parametrize("window", [0, 1, 2])
@@ -31,9 +31,9 @@ def test_values_are_those_of_all_trajectories_of_the_real_environment(name: str,
         assert values.action_value[step, state] == pytest.approx(worth, abs=1e-12)
 
 
-def test_values_are_the_means_of_many_attempts_at_the_real_environment() -> None:
+def test_values_are_the_means_of_many_rollouts_at_the_real_environment() -> None:
     part = Aliased(hidden_bits=2, passages=1, num_doors=3, num_colours=3, max_steps=14, noise=0.1)
-    task = part.panel("test")[1]
+    task = part.task_set("test")[1]
     world = enumerate_task(part, task)
     policy = TabularPolicy.draw(world, np.random.default_rng(0))
     values = solve_exactly(world, policy, gamma=0.95)
@@ -41,7 +41,7 @@ def test_values_are_the_means_of_many_attempts_at_the_real_environment() -> None
     returns, credits = [], []
     for _ in range(1500):
         steps = list(play_once(part, task, policy, generator))
-        states = trace_attempt(world, keys=[step["key"] for step in steps])
+        states = trace_rollout(world, keys=[step["key"] for step in steps])
         discount = 0.95 ** np.arange(len(steps))
         returns.append(float(discount @ [step["reward"] for step in steps]))
         actions = [world.actions.index(step["action"]) for step in steps]
@@ -55,7 +55,7 @@ def test_values_are_the_means_of_many_attempts_at_the_real_environment() -> None
 
 def test_the_chance_of_a_family_is_the_mean_over_seeds() -> None:
     part = Aliased(hidden_bits=1, passages=0, num_doors=2, num_colours=2, max_steps=5, noise=0.3)
-    payload = part.panel("train")[0].payload
+    payload = part.task_set("train")[0].payload
     tasks = [Task.create(env="aliased", seed=seed, payload=payload) for seed in range(400)]
     family = enumerate_task(part, tasks[0], chance="family")
     policy = TabularPolicy.uniform(family)
@@ -102,7 +102,7 @@ def test_laws_of_values(seed: int, varies: bool, gamma: float, window: int) -> N
     values = solve_exactly(world, policy, gamma=gamma)
     assert np.abs((values.probability * values.advantage).sum(axis=-1)).max() < 1e-12, "advantages average to 0"
     assert (values.advantage.max(axis=-1) >= -1e-12).all(), "some action is at least as good as the average"
-    assert (np.diff(values.visits.sum(axis=1)) <= 1e-12).all(), "attempts only end"
+    assert (np.diff(values.visits.sum(axis=1)) <= 1e-12).all(), "rollouts only end"
     assert values.visits[0].sum() == 1
     earned = np.einsum(
         "tsab,tsab->tsa",
@@ -116,7 +116,7 @@ def test_laws_of_values(seed: int, varies: bool, gamma: float, window: int) -> N
 
 
 @pytest.mark.parametrize("with_actions", [True, False])
-def test_a_recorded_attempt_is_found_among_the_states(with_actions: bool) -> None:
+def test_a_recorded_rollout_is_found_among_the_states(with_actions: bool) -> None:
     part, task = TINY["two bits, one reply"]
     plain = enumerate_task(part, task)
     world = remember(plain, 2, with_actions=with_actions)
@@ -124,7 +124,7 @@ def test_a_recorded_attempt_is_found_among_the_states(with_actions: bool) -> Non
     for _ in range(20):
         steps = list(play_once(part, task, TabularPolicy.uniform(plain), generator))
         keys, texts, actions = ([step[name] for step in steps] for name in ("key", "text", "action"))
-        states = trace_attempt(world, keys=keys, texts=texts, actions=actions)
+        states = trace_rollout(world, keys=keys, texts=texts, actions=actions)
         assert [world.states[state].state for state in states] == keys  # type: ignore[attr-defined]
         assert [world.views[world.view[state]].text for state in states] == texts
         assert states[0] == world.start
@@ -157,7 +157,7 @@ def test_a_policy_that_sees_more_than_the_states_is_refused() -> None:
 def test_other_environments_are_refused() -> None:
     part = Countdown()
     with pytest.raises(ConfigError) as refusal:
-        enumerate_task(part, part.panel("test")[0])
+        enumerate_task(part, part.task_set("test")[0])
     assert str(refusal.value) == (
         "the states of Countdown cannot be listed, only those of gridworld and aliased; use continuations from forks"
     )

@@ -14,7 +14,7 @@ from groupwise.lab.recording import record_listed
 from groupwise.lab.study import make_skilled_policy
 from groupwise.lab.tabular import solve_exactly
 from tests.unit.lab.listed_tasks import LAKE, list_tasks, record
-from tests.unit.lab.traced import trace_attempt
+from tests.unit.lab.traced import trace_rollout
 
 WORLDS = {
     "lake": LAKE,
@@ -30,30 +30,30 @@ def test_records_are_those_of_the_environment(name: str, sees: Any) -> None:
     env: Any = WORLDS[name]
     key = getattr(env, "key", "situation")
     tasks = list_tasks(env, sees=sees)
-    recording = record_listed(tasks, updates=3, attempts=4, key=key)
-    for attempt in recording.attempts:
-        environment = env.open(attempt.task)
-        for step in attempt.steps:
+    recording = record_listed(tasks, updates=3, rollouts=4, key=key)
+    for rollout in recording.rollouts:
+        environment = env.open(rollout.task)
+        for step in rollout.steps:
             seen = environment.observe()
             assert (step.observation, step.state_key) == (seen.text, seen.state_key)
             outcome = environment.act(step.action)
             assert (step.reward, step.accepted) == (outcome.reward, outcome.accepted)
-            assert outcome.ended == (step is attempt.steps[-1])
-        assert attempt.stop is (StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED)
-        assert attempt.scores == {"success": float(bool(outcome.success)), "return": outcome.reward}
+            assert outcome.ended == (step is rollout.steps[-1])
+        assert rollout.stop is (StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED)
+        assert rollout.scores == {"success": float(bool(outcome.success)), "return": outcome.reward}
 
 
 def test_every_step_has_the_exact_advantage_of_its_state_and_action() -> None:
     tasks = list_tasks(sees=1)
-    recording = record_listed(tasks, updates=2, attempts=3, key="situation", gamma=0.9)
+    recording = record_listed(tasks, updates=2, rollouts=3, key="situation", gamma=0.9)
     expected = []
     for groups in recording.updates:
         for listed, group in zip(tasks, groups, strict=True):
             values = solve_exactly(listed.world, listed.policy, gamma=0.9)
-            for attempt in group:
-                keys = [step.state_key for step in attempt.steps]
-                texts, actions = ([getattr(step, what) for step in attempt.steps] for what in ("observation", "action"))
-                states = trace_attempt(listed.world, keys=keys, texts=texts, actions=actions)
+            for rollout in group:
+                keys = [step.state_key for step in rollout.steps]
+                texts, actions = ([getattr(step, what) for step in rollout.steps] for what in ("observation", "action"))
+                states = trace_rollout(listed.world, keys=keys, texts=texts, actions=actions)
                 for index, (state, action) in enumerate(zip(states, actions, strict=True)):
                     expected.append(values.advantage[index, state, listed.world.actions.index(action)])
     assert recording.truth.tolist() == expected
@@ -63,9 +63,9 @@ def test_every_step_has_the_exact_advantage_of_its_state_and_action() -> None:
 def test_points_and_situations_tell_steps_apart_by_what_their_truth_depends_on() -> None:
     recording = record(updates=4)
     rows = [
-        (attempt.task.id, step.index, step.state_key, step.action)
-        for attempt in recording.attempts
-        for step in attempt.steps
+        (rollout.task.id, step.index, step.state_key, step.action)
+        for rollout in recording.rollouts
+        for step in rollout.steps
     ]
     assert len(set(rows)) == len(set(zip(rows, recording.point.tolist(), strict=True)))
     assert len(set(recording.point.tolist())) == len(set(rows))
@@ -74,9 +74,9 @@ def test_points_and_situations_tell_steps_apart_by_what_their_truth_depends_on()
 
 def test_log_probs_and_entropies_are_those_of_the_table() -> None:
     [listed] = list_tasks(num=1)
-    recording = record_listed([listed], updates=2, attempts=2, key="situation")
-    for attempt in recording.attempts:
-        for step in attempt.steps:
+    recording = record_listed([listed], updates=2, rollouts=2, key="situation")
+    for rollout in recording.rollouts:
+        for step in rollout.steps:
             row = next(row for view, row in listed.policy.rows.items() if view.text == step.observation)
             chance = row[listed.world.actions.index(str(step.action))]
             assert step.logp_behaviour == (pytest.approx(np.log(chance)), 0.0)
@@ -85,9 +85,9 @@ def test_log_probs_and_entropies_are_those_of_the_table() -> None:
 
 def test_the_same_seed_gives_the_same_recording() -> None:
     first, second, other = record(updates=3), record(updates=3), record(updates=3, seed=1)
-    assert list(first.attempts) == list(second.attempts)
+    assert list(first.rollouts) == list(second.rollouts)
     assert np.array_equal(first.truth, second.truth)
-    assert list(first.attempts) != list(other.attempts)
+    assert list(first.rollouts) != list(other.rollouts)
 
 
 def test_skill_is_a_dial() -> None:

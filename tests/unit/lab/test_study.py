@@ -1,4 +1,4 @@
-"""The study: recipes by name against the truth; theory that must come out, a planted bias that must be found."""
+"""The study: methods by name against the truth; theory that must come out, a planted bias that must be found."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from groupwise.rollout.forks import Fork
 from groupwise.system.errors import ConfigError
 from groupwise.training.samples import credit_batch
 from tests.unit.lab.listed_tasks import LAKE, list_tasks
-from tests.unit.lab.traced import trace_attempt
+from tests.unit.lab.traced import trace_rollout
 
 CONDITION = ListedCondition(env=LAKE, tasks=3, updates=40, skill=1.5)
 
@@ -41,7 +41,7 @@ class TurnedAround(Part, slot="estimator"):
 
     def __call__(self, table: StepTable) -> Credit:
         honest = methods.dr_grpo().advantage(table).by_step()
-        turned = np.where(table.index % 2 == 0, -honest.values, honest.values)
+        turned = np.where(table.step % 2 == 0, -honest.values, honest.values)
         nothing = np.full(len(table), np.nan)
         trace = Comparison(
             values=turned,
@@ -62,7 +62,7 @@ def recorded() -> Any:
 
 def study(recorded: Any, algorithms: dict[str, Algorithm]) -> dict[str, Any]:
     recording, tools = recorded
-    return study_recording(recording, algorithms, tools=tools)["recipes"]
+    return study_recording(recording, algorithms, tools=tools)["methods"]
 
 
 def test_a_planted_biased_estimator_is_found(recorded: Any) -> None:
@@ -88,7 +88,7 @@ def test_credit_is_that_of_training(recorded: Any) -> None:
     recording, tools = recorded
     for name in ("gigpo", "hgpo", "salt", "reinforce_pp"):
         groups = recording.updates[0]
-        trajectories = [attempt for group in groups for attempt in group]
+        trajectories = [rollout for group in groups for rollout in group]
         batch = credit_batch(methods.build(name), trajectories, version=0)
         assert credit_update(methods.build(name), groups, tools=tools, seed=0).tolist() == batch.values.tolist()
 
@@ -97,8 +97,8 @@ def test_what_does_not_train_has_no_credit(recorded: Any) -> None:
     recording, tools = recorded
     groups = recording.updates[0]
     values = credit_update(methods.mc_grpo(), groups, tools=tools, seed=0)
-    attempts = [attempt for group in groups for attempt in group]
-    batch = credit_batch(methods.mc_grpo(), attempts, version=0)
+    rollouts = [rollout for group in groups for rollout in group]
+    batch = credit_batch(methods.mc_grpo(), rollouts, version=0)
     assert (values[~batch.keep] == 0).all()
     assert (~batch.keep).any()
 
@@ -107,8 +107,8 @@ def test_token_credit_counts_where_there_was_a_choice(recorded: Any) -> None:
     recording, tools = recorded
     credit = credit_recording(methods.d3s(), recording, tools=tools)
     assert credit.level == "token"
-    attempts = [attempt for group in recording.updates[0] for attempt in group]
-    batch = credit_batch(methods.d3s(), attempts, version=0)
+    rollouts = [rollout for group in recording.updates[0] for rollout in group]
+    batch = credit_batch(methods.d3s(), rollouts, version=0)
     assert batch.tokens is not None
     expected = [own.values[0] if own.trains[0] else 0.0 for own in batch.tokens]
     assert credit.values[: len(expected)].tolist() == expected
@@ -116,12 +116,12 @@ def test_token_credit_counts_where_there_was_a_choice(recorded: Any) -> None:
 
 def test_levels_are_found(recorded: Any) -> None:
     lines = study(recorded, list_algorithms(["grpo", "gigpo", "dcpo", "dapo"]))
-    assert [lines[name]["level"] for name in ("grpo", "gigpo", "dcpo")] == ["attempt", "step", "token"]
-    assert lines["dapo"] == {"level": "attempt", "same_as": "grpo"}
+    assert [lines[name]["level"] for name in ("grpo", "gigpo", "dcpo")] == ["rollout", "step", "token"]
+    assert lines["dapo"] == {"level": "rollout", "same_as": "grpo"}
 
 
-def test_every_recipe_of_the_catalogue_has_a_line() -> None:
-    recorded = record_condition(ListedCondition(env=LAKE, tasks=2, updates=4, attempts=4))
+def test_every_method_of_the_catalogue_has_a_line() -> None:
+    recorded = record_condition(ListedCondition(env=LAKE, tasks=2, updates=4, rollouts=4))
     lines = study(recorded, list_algorithms())
     assert list(lines) == methods.names()
     unmeasured = {name: line["not_measured"] for name, line in lines.items() if "not_measured" in line}
@@ -140,25 +140,25 @@ def test_running_it_twice_gives_the_same_numbers() -> None:
 
 
 def test_where_nothing_can_be_measured_the_study_says_so(recorded: Any) -> None:
-    with pytest.raises(ConfigError, match="none of the chosen recipes can be measured here"):
+    with pytest.raises(ConfigError, match="none of the chosen methods can be measured here"):
         study(recorded, list_algorithms(["prorag"]))
 
 
 def test_continuations_of_a_table_are_worth_what_enumeration_says() -> None:
     tasks = list_tasks()
-    recording, tools = record_listed(tasks, updates=1, attempts=4, key="situation"), ListedTools(LAKE, tasks)
+    recording, tools = record_listed(tasks, updates=1, rollouts=4, key="situation"), ListedTools(LAKE, tasks)
     by_task = {listed.task.id: listed for listed in tasks}
-    for attempt in list(recording.attempts)[:4]:
-        listed = by_task[attempt.task.id]
+    for rollout in list(recording.rollouts)[:4]:
+        listed = by_task[rollout.task.id]
         values = solve_exactly(listed.world, listed.policy).value
-        keys = [step.state_key for step in attempt.steps]
-        texts, actions = ([str(getattr(step, what)) for step in attempt.steps] for what in ("observation", "action"))
-        states = trace_attempt(listed.world, keys=keys, texts=texts, actions=actions)
+        keys = [step.state_key for step in rollout.steps]
+        texts, actions = ([str(getattr(step, what)) for step in rollout.steps] for what in ("observation", "action"))
+        states = trace_rollout(listed.world, keys=keys, texts=texts, actions=actions)
         for kept, state in enumerate(states):
-            forks = [Fork(trunk=attempt, kept=kept, number=number, seed=number) for number in range(600)]
+            forks = [Fork(trunk=rollout, kept=kept, number=number, seed=number) for number in range(600)]
             played = tools.play_forks(forks)
-            assert played[0].steps == attempt.steps[:kept]
-            assert np.mean([attempt.scores["success"] for attempt in played]) == pytest.approx(
+            assert played[0].steps == rollout.steps[:kept]
+            assert np.mean([rollout.scores["success"] for rollout in played]) == pytest.approx(
                 values[kept, state], abs=0.08
             )
 

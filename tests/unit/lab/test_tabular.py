@@ -1,4 +1,4 @@
-"""Policies as tables, and attempts that they play."""
+"""Policies as tables, and rollouts that they play."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from groupwise.data.step_table import StepTable
-from groupwise.lab import TabularPolicy, View, enumerate_task, read_window, remember, sample_attempts, solve_exactly
+from groupwise.lab import TabularPolicy, View, enumerate_task, read_window, remember, sample_rollouts, solve_exactly
 from groupwise.rollout.prompts import AnchoredWindow, Full, Window
 from groupwise.system.errors import ConfigError
 from tests.unit.lab.played_worlds import TINY
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_sampled_attempts_visit_states_as_often_as_they_should(name: str) -> None:
+def test_sampled_rollouts_visit_states_as_often_as_they_should(name: str) -> None:
     part, task = TINY[name]
     world = remember(enumerate_task(part, task, chance="family"), 1)
     policy = TabularPolicy.draw(world, np.random.default_rng(0))
     values = solve_exactly(world, policy)
-    played = sample_attempts(world, policy, attempts=4000, generator=np.random.default_rng(1))
+    played = sample_rollouts(world, policy, rollouts=4000, generator=np.random.default_rng(1))
     returns = played.reward.sum(axis=1)
     error = returns.std() / np.sqrt(len(returns))
     assert error > 0
@@ -31,12 +31,12 @@ def test_sampled_attempts_visit_states_as_often_as_they_should(name: str) -> Non
     assert abs(values.advantages_of(played).mean()) < 0.02, "the policy's own actions are worth 0 more on average"
 
 
-def test_the_same_generator_plays_the_same_attempts() -> None:
+def test_the_same_generator_plays_the_same_rollouts() -> None:
     part, task = TINY["noise"]
     world = enumerate_task(part, task)
     policy = TabularPolicy.uniform(world)
     first, again = (
-        sample_attempts(world, policy, attempts=9, generator=np.random.default_rng(3)).state for _ in range(2)
+        sample_rollouts(world, policy, rollouts=9, generator=np.random.default_rng(3)).state for _ in range(2)
     )
     assert np.array_equal(first, again)
 
@@ -44,7 +44,7 @@ def test_the_same_generator_plays_the_same_attempts() -> None:
 def test_columns_make_a_step_table_by_either_key() -> None:
     part, task = TINY["two bits, one reply"]
     world = enumerate_task(part, task)
-    played = sample_attempts(world, TabularPolicy.uniform(world), attempts=40, generator=np.random.default_rng(0))
+    played = sample_rollouts(world, TabularPolicy.uniform(world), rollouts=40, generator=np.random.default_rng(0))
     tables = [
         StepTable.from_columns(**played.to_columns(task=task.id, key=key)) for key in ("situation", "observation")
     ]
@@ -56,9 +56,9 @@ def test_columns_make_a_step_table_by_either_key() -> None:
     assert tables[0].reward.sum() == played.reward.sum() > 0
 
 
-@pytest.mark.parametrize(("memory", "window"), [(Window(steps=0), 0), (Window(steps=2), 2), (Full(), 7)])
-def test_the_window_of_a_memory(memory: Window | Full, window: int) -> None:
-    assert read_window(memory, 8) == window
+@pytest.mark.parametrize(("history", "window"), [(Window(steps=0), 0), (Window(steps=2), 2), (Full(), 7)])
+def test_the_window_of_a_memory(history: Window | Full, window: int) -> None:
+    assert read_window(history, 8) == window
 
 
 def test_a_memory_that_tells_the_step_is_refused() -> None:
@@ -66,7 +66,7 @@ def test_a_memory_that_tells_the_step_is_refused() -> None:
         read_window(AnchoredWindow(low=1, high=3), 6)
     assert str(refusal.value) == (
         "the history shows 0, 1, 2, 3, 2, 3 past steps at steps 0 to 5, so the prompt contains more than the state; "
-        'use `memory = {kind = "window"}` or continuations'
+        'use `history = {kind = "window"}` or continuations'
     )
 
 

@@ -1,4 +1,4 @@
-"""Recorded attempts, found again among the states of a listed world."""
+"""Recorded rollouts, found again among the states of a listed world."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from groupwise.data.segments import IntArray
 from groupwise.lab.enumerated import EnumeratedWorld, RememberedState
 
 
-def trace_attempt(
+def trace_rollout(
     world: EnumeratedWorld, *, keys: Sequence[Hashable], texts: Sequence[str] = (), actions: Sequence[str] = ()
 ) -> IntArray:
-    """The listed state of each step of a recorded attempt.
+    """The listed state of each step of a recorded rollout.
 
     Args:
-        world: the attempt's task, listed.
+        world: the rollout's task, listed.
         keys: the recorded state key of each step; of an environment that has a choice, of `key = "situation"`.
         texts: what was seen at each step; asked for where the world remembers.
         actions: what was done at each step; the same.

@@ -29,7 +29,7 @@ def learner(model: Any = None, loss: Loss | None = None, **config: Any) -> Local
 
 
 def single_steps(*advantages: float) -> list[Sample]:
-    """An attempt of one step for each advantage."""
+    """A rollout of one step for each advantage."""
     return [
         Sample(
             prompt_ids=(2, 4 + i % 3),
@@ -44,8 +44,8 @@ def single_steps(*advantages: float) -> list[Sample]:
     ]
 
 
-def attempts(num: int = 4, steps: int = 3) -> list[Sample]:
-    """Attempts of several steps whose prompts grow, with tokens, credit and log-probs that all differ."""
+def rollouts(num: int = 4, steps: int = 3) -> list[Sample]:
+    """Rollouts of several steps whose prompts grow, with tokens, credit and log-probs that all differ."""
     samples = []
     for trajectory in range(num):
         past: tuple[int, ...] = (2, 4)
@@ -88,7 +88,7 @@ def logps(model: Any, samples: Sequence[Sample]) -> torch.Tensor:
 
 
 def gradient(made: LocalLearner, samples: Sequence[Sample]) -> tuple[float, torch.Tensor]:
-    """The loss of one optimiser step and its gradient, before it is applied."""
+    """The loss of one optimizer step and its gradient, before it is applied."""
     gradients: list[torch.Tensor] = []
 
     def keep(*_: object) -> None:
@@ -96,7 +96,7 @@ def gradient(made: LocalLearner, samples: Sequence[Sample]) -> tuple[float, torc
             torch.cat([value.grad.flatten().clone() for value in made.model.parameters() if value.requires_grad])
         )
 
-    hook = made.optimiser.register_step_pre_hook(keep)
+    hook = made.optimizer.register_step_pre_hook(keep)
     loss = made.learn(samples, totals(samples)).metrics["loss/total"]
     hook.remove()
     return loss, gradients[0]

@@ -26,7 +26,7 @@ PAIR = (((2, 4, 5), (6, 7)),)
 SHORT_PAIR = (((2, 4, 5), (3, 4)),)
 Gradients = dict[str, Any]
 UNEVEN = (7, 1)
-"""Attempts of each group: many more for one rank than for the other."""
+"""Rollouts of each group: many more for one rank than for the other."""
 
 
 UNCLIPPED: dict[str, Any] = {"max_grad_norm": "off", "eps": 1.0}
@@ -51,11 +51,11 @@ def make_adapted_model(dtype: str) -> Any:
 
 
 def make_samples(groups: Sequence[int], *, seed: int = 0, vocabulary: int = 12) -> list[Sample]:
-    """So many attempts of each group, whose prompts grow step by step."""
+    """So many rollouts of each group, whose prompts grow step by step."""
     rng, samples, trajectory = np.random.default_rng(seed), list[Sample](), 0
-    for group, attempts in enumerate(groups):
+    for group, rollouts in enumerate(groups):
         opening = tuple(int(token) for token in rng.integers(2, vocabulary, 12))
-        for _ in range(attempts):
+        for _ in range(rollouts):
             past = opening
             for step in range(2):
                 response = tuple(int(token) for token in rng.integers(2, vocabulary, int(rng.integers(2, 6))))
@@ -86,7 +86,7 @@ def make_loss(name: str) -> Loss:
 
 
 class Centred(Part, slot="loss"):
-    """Squared distance of every token's log-prob from the mean over the whole optimiser step."""
+    """Squared distance of every token's log-prob from the mean over the whole optimizer step."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
     unit: ClassVar[str] = "sample"
@@ -148,7 +148,7 @@ def open_local(loss: Loss, *, tied: bool = False, **settings: Any) -> LocalLearn
 
 
 def watch_gradient(learner: LocalLearner) -> Gradients:
-    """The gradient of the last optimiser step, whole, as it was before clipping."""
+    """The gradient of the last optimizer step, whole, as it was before clipping."""
     gradients: Gradients = {}
     apply = learner._apply
 

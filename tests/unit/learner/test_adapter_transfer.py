@@ -56,7 +56,7 @@ def test_an_adapter_goes_through_a_folder_named_by_its_version_which_is_gone_aft
     tmp_path: Path, adapted: Any
 ) -> None:
     engine = AdapterReader(read_adapter_settings(adapted))
-    Adapter().open(tmp_path / "weights").hand_over(list_weights(adapted), engine, version=7)  # type: ignore[arg-type]
+    Adapter().open(tmp_path / "weights").sync(list_weights(adapted), engine, version=7)  # type: ignore[arg-type]
     [(folder, version, config, weights)] = engine.taken
     assert (folder, version, config["r"], config["lora_alpha"]) == ("0007", 7, 4, 12)
     assert not any("default" in name for name in weights)
@@ -73,7 +73,7 @@ def test_what_goes_over_is_the_adapter_that_peft_computes_with(tmp_path: Path, a
         def load_adapter(self, place: Path, *, version: int) -> None:
             place.rename(folder)
 
-    Adapter().open(None).hand_over(list_weights(adapted), Keeper(settings), version=1)  # type: ignore[arg-type]
+    Adapter().open(None).sync(list_weights(adapted), Keeper(settings), version=1)  # type: ignore[arg-type]
     stored = find_adapter(str(folder))
     assert stored is not None
     again = load_adapter(stored, load_model(stored.base, dtype=torch.float32)).eval()
@@ -89,18 +89,16 @@ def test_what_goes_over_is_the_adapter_that_peft_computes_with(tmp_path: Path, a
 )
 def test_a_model_without_an_adapter_is_refused(settings: Any, prefix: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Adapter().open(None).hand_over({f"{prefix}.weight": torch.zeros(2)}, AdapterReader(settings), version=1)  # type: ignore[arg-type]
+        Adapter().open(None).sync({f"{prefix}.weight": torch.zeros(2)}, AdapterReader(settings), version=1)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "training.weight_transfer: the model has no LoRA adapter, or more than the adapter trains; set "
+        "training.weight_sync: the model has no LoRA adapter, or more than the adapter trains; set "
         "model.lora_rank, or use through_file"
     )
 
 
 def test_an_engine_that_takes_no_adapters_is_refused(adapted: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=r"training\.weight_transfer: the engine object cannot load adapters; use in_mem"
-    ):
-        Adapter().open(None).hand_over(list_weights(adapted), object(), version=1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"training\.weight_sync: the engine object cannot load adapters; use in_mem"):
+        Adapter().open(None).sync(list_weights(adapted), object(), version=1)  # type: ignore[arg-type]
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, adapted: Any) -> None:
@@ -109,7 +107,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path, adapted
     with pytest.raises(
         TrainingError, match=r"the adapter could not be written to .*taken/0001 \(Not a directory\); fr"
     ):
-        Adapter(folder=str(tmp_path / "taken")).open(None).hand_over(list_weights(adapted), engine, version=1)  # type: ignore[arg-type]
+        Adapter(folder=str(tmp_path / "taken")).open(None).sync(list_weights(adapted), engine, version=1)  # type: ignore[arg-type]
 
 
 def test_a_model_without_an_adapter_is_written_whole(tmp_path: Path) -> None:

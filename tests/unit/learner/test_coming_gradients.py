@@ -14,13 +14,13 @@ torch = pytest.importorskip("torch")
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import hash_weights
 from groupwise.system.errors import ConfigError, TrainingError
-from tests.unit.learner.learners import attempts, learner, totals
+from tests.unit.learner.learners import learner, rollouts, totals
 
 COMING = {"apply_gradients": "as_they_come", "max_grad_norm": "off"}
 
 
 def learn(made: LocalLearner) -> dict[str, float]:
-    samples = attempts()
+    samples = rollouts()
     return made.learn(samples, totals(samples)).metrics
 
 
@@ -37,7 +37,7 @@ def test_the_step_is_the_one_that_all_gradients_together_make(settings: dict[str
 
 def test_at_most_one_gradient_is_there_at_a_time() -> None:
     made, at_a_time = learner(**COMING), []
-    made.optimiser.register_step_pre_hook(
+    made.optimizer.register_step_pre_hook(
         lambda *_: at_a_time.append(sum(value.grad is not None for value in made.model.parameters()))
     )
     learn(made)
@@ -64,7 +64,7 @@ def test_clipping_is_refused_with_the_memory_it_would_take() -> None:
 def test_several_micro_batches_are_refused_before_anything_changes() -> None:
     made = learner(**COMING, token_budget=16)
     before = hash_weights(made.weights())
-    with pytest.raises(TrainingError, match=r"one micro-batch per optimiser step, found \d; adding their grad"):
+    with pytest.raises(TrainingError, match=r"one micro-batch per optimizer step, found \d; adding their grad"):
         learn(made)
     assert (hash_weights(made.weights()), made.steps) == (before, 0)
 
@@ -82,7 +82,7 @@ def test_a_gradient_that_is_not_finite_is_not_applied_and_the_learner_stops(tmp_
     assert all(bool(value.isfinite().all()) for value in made.model.parameters())
     sentence = str(caught.value)
     assert sentence.startswith(
-        "optimiser step 1: the gradient of model.layers.0.mlp.up_proj.weight is not finite, after "
+        "optimizer step 1: the gradient of model.layers.0.mlp.up_proj.weight is not finite, after "
     )
     assert sentence.endswith(
         "continue from the last checkpoint with --resume, and lower the learning rate, or set "
@@ -101,7 +101,7 @@ def test_a_gradient_that_is_not_finite_is_not_applied_and_the_learner_stops(tmp_
             refused()
     assert not (tmp_path / "exported").exists()
     made.load(tmp_path, steps=0)
-    assert learn(made)["learner/optimiser_steps"] == 1
+    assert learn(made)["learner/optimizer_steps"] == 1
 
 
 def test_a_gradient_that_was_left_behind_is_not_applied_after_loading(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_gradient_that_was_left_behind_is_not_applied_after_loading(tmp_path: 
         def fail(*_: object) -> None:
             raise MemoryError
 
-        patch.setattr(made.optimiser, "step", fail)
+        patch.setattr(made.optimizer, "step", fail)
         with pytest.raises(MemoryError):
             learn(made)
     made.load(tmp_path, steps=0)
@@ -135,9 +135,9 @@ def test_a_backward_pass_that_ends_early_stops_the_learner() -> None:
 
 
 def test_a_loss_that_is_not_finite_leaves_everything_as_it_was() -> None:
-    made, samples = learner(**COMING), attempts()
+    made, samples = learner(**COMING), rollouts()
     samples[1] = dataclasses.replace(samples[1], advantage=math.inf)
     before = hash_weights(made.weights())
-    with pytest.raises(TrainingError, match="weights and optimiser are unchanged"):
+    with pytest.raises(TrainingError, match="weights and optimizer are unchanged"):
         made.learn(samples, totals(samples))
     assert (hash_weights(made.weights()), made.steps) == (before, 0)

@@ -16,14 +16,14 @@ from groupwise.learner.local import merge_summaries
 from groupwise.losses import LossResult, PolicyLoss
 from groupwise.methods.simpo import Simpo
 from groupwise.system.errors import TrainingError
-from tests.unit.learner.learners import attempts, gradient, learner, logps, totals
+from tests.unit.learner.learners import gradient, learner, logps, rollouts, totals
 
 SEEN: list[Any] = []
 """What the losses below were asked, in order."""
 
 
 class Centred(Part, slot="loss"):
-    """Squared distance of every token's log-prob from the mean over the whole optimiser step."""
+    """Squared distance of every token's log-prob from the mean over the whole optimizer step."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
     unit: ClassVar[str] = "sample"
@@ -59,7 +59,7 @@ class Counting(Part, slot="loss"):
 
 
 def samples_in_groups(num_groups: int) -> list[Sample]:
-    return [dataclasses.replace(sample, group=sample.trajectory % num_groups) for sample in attempts(num=6)]
+    return [dataclasses.replace(sample, group=sample.trajectory % num_groups) for sample in rollouts(num=6)]
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def _seen_nothing() -> None:
 
 
 def test_the_whole_step_is_summarised_without_gradient_before_anything_is_learnt() -> None:
-    samples, made = attempts(), learner(loss=Centred(), token_budget=15)
+    samples, made = rollouts(), learner(loss=Centred(), token_budget=15)
     mean = float(logps(made.model, samples).sum())
     made.learn(samples, totals(samples))
     kinds = [kind for kind, _, _ in SEEN]
@@ -79,7 +79,7 @@ def test_the_whole_step_is_summarised_without_gradient_before_anything_is_learnt
     assert [summary for kind, _, summary in SEEN if kind == "then"] == pytest.approx([mean] * num, rel=1e-5)
 
 
-def test_every_optimiser_step_has_a_first_pass_of_its_own() -> None:
+def test_every_optimizer_step_has_a_first_pass_of_its_own() -> None:
     samples = samples_in_groups(2)
     learner(loss=Centred(), passes=2, minibatches=2, learning_rate=0.05).learn(samples, totals(samples))
     assert [kind for kind, _, _ in SEEN] == ["first", "then"] * 4
@@ -101,7 +101,7 @@ def test_groups_stay_whole_even_if_that_makes_fewer_mini_batches() -> None:
 
 
 def test_the_gradient_does_not_depend_on_the_split() -> None:
-    samples = attempts()
+    samples = rollouts()
     whole, expected = gradient(learner(loss=Centred(), max_grad_norm=math.inf), samples)
     for budget in (1, 15, 30):
         value, slope = gradient(learner(loss=Centred(), max_grad_norm=math.inf, token_budget=budget), samples)
@@ -121,7 +121,7 @@ def test_pairs_are_counted_again_for_each_mini_batch() -> None:
 
 
 def test_a_pair_loss_learns_to_prefer_the_winner() -> None:
-    samples = attempts()
+    samples = rollouts()
     made, whole = learner(loss=Simpo(), learning_rate=0.01), count_totals(samples, max_tokens=4, pairs=[Pair(2, 1)])
     gaps = [made.learn(samples, whole).metrics["loss/pair_gap"] for _ in range(5)]
     assert gaps == sorted(gaps)
@@ -129,7 +129,7 @@ def test_a_pair_loss_learns_to_prefer_the_winner() -> None:
 
 
 def test_summaries_that_do_not_fit_are_refused_with_the_loss_by_name() -> None:
-    samples = attempts()
+    samples = rollouts()
     with pytest.raises(ConfigError) as raised:
         learner(loss=Growing(), token_budget=15).learn(samples, totals(samples))
     said = str(raised.value)
@@ -189,7 +189,7 @@ def with_context(samples: list[Sample]) -> list[Sample]:
 
 
 def test_named_columns_and_channels_reach_the_loss_in_every_layout() -> None:
-    samples = with_context(attempts())
+    samples = with_context(rollouts())
     expected = sum(
         len(s.response_ids) * s.columns["pass_rate"]
         + 100 * (sum(t) if isinstance(t := s.channels["tempo"], tuple) else t * len(s.response_ids))
@@ -202,7 +202,7 @@ def test_named_columns_and_channels_reach_the_loss_in_every_layout() -> None:
 
 @pytest.mark.parametrize(("field", "what"), [("columns", "column 'pass_rate'"), ("channels", "channel 'tempo'")])
 def test_a_name_that_only_some_samples_have_is_refused(field: str, what: str) -> None:
-    samples = with_context(attempts())
+    samples = with_context(rollouts())
     samples[2] = dataclasses.replace(samples[2], **{field: {}})
     with pytest.raises(RecordError, match=f"sample 2: only some samples have the {what}; give it to all"):
         learner(loss=Counting()).learn(samples, totals(samples))
@@ -212,7 +212,7 @@ def test_a_sample_with_credit_in_a_channel_alone_is_heard() -> None:
     class Deaf(Counting):
         ignores_zero_credit: ClassVar[bool] = True
 
-    silent = [dataclasses.replace(sample, advantage=0.0) for sample in with_context(attempts())]
+    silent = [dataclasses.replace(sample, advantage=0.0) for sample in with_context(rollouts())]
     silent[0] = dataclasses.replace(silent[0], channels={"tempo": 0.0})
     metrics = learner(loss=Deaf()).learn(silent, totals(silent)).metrics
     alone = sum(all(t == 0 for t in s.channels["tempo"]) for s in silent if isinstance(s.channels["tempo"], tuple))
@@ -220,7 +220,7 @@ def test_a_sample_with_credit_in_a_channel_alone_is_heard() -> None:
 
 
 def test_a_loss_that_is_not_finite_names_the_column() -> None:
-    samples = with_context(attempts())
+    samples = with_context(rollouts())
     samples[3] = dataclasses.replace(samples[3], columns={"pass_rate": math.nan})
     with pytest.raises(TrainingError, match=r"trajectory 1, step 0 has pass_rate nan"):
         learner(loss=Counting()).learn(samples, totals(samples))

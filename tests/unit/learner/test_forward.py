@@ -14,7 +14,7 @@ from tests.equivalence.rollouts import make_stepwise_samples
 
 def gradient(model: torch.nn.Module, **settings: object) -> torch.Tensor:
     forward = Forward(model, LearnerConfig(**settings))
-    samples = make_stepwise_samples(attempts=2, steps=3)
+    samples = make_stepwise_samples(rollouts=2, steps=3)
     model.zero_grad()
     for layout in forward.lay_out(samples, token_budget=200, unit="sample"):
         forward(layout)[0].sum().backward()
@@ -39,7 +39,7 @@ def test_checkpointed_layers_are_run_again_and_give_the_same_gradient() -> None:
     assert apart(recomputed, expected) < 1e-6
     layouts = len(
         Forward(plain, LearnerConfig()).lay_out(
-            make_stepwise_samples(attempts=2, steps=3), token_budget=200, unit="sample"
+            make_stepwise_samples(rollouts=2, steps=3), token_budget=200, unit="sample"
         )
     )
     checks = 2 + 4  # both ways of packing, and four probes by the model itself, on first meeting it

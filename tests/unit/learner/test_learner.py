@@ -18,16 +18,16 @@ from groupwise.losses import Clip, EntropyBonus, PolicyLoss, SequenceMean, Seque
 from groupwise.methods.cispo import Cispo
 from groupwise.system.errors import ConfigError, RecordError, TrainingError
 from tests.equivalence.models import run_layers_again
-from tests.unit.learner.learners import attempts, gradient, learner, logps, single_steps, tiny, totals
+from tests.unit.learner.learners import gradient, learner, logps, rollouts, single_steps, tiny, totals
 
 NO_CLIPPING = {"max_grad_norm": math.inf}
 
 
-def optimiser_state(made: LocalLearner) -> list[Any]:
-    """Everything the optimiser remembers, as plain numbers."""
+def optimizer_state(made: LocalLearner) -> list[Any]:
+    """Everything the optimizer remembers, as plain numbers."""
     return [
         (number, key, value.tolist() if isinstance(value, torch.Tensor) else value)
-        for number, entries in made.optimiser.state_dict()["state"].items()
+        for number, entries in made.optimizer.state_dict()["state"].items()
         for key, value in entries.items()
     ]
 
@@ -56,7 +56,7 @@ def test_a_step_is_that_of_adamw_on_the_gradient_of_the_loss() -> None:
 
 
 def test_a_long_gradient_is_shortened_and_its_length_reported() -> None:
-    samples = attempts()
+    samples = rollouts()
     _, whole = gradient(learner(**NO_CLIPPING), samples)
     made = learner(max_grad_norm=0.01)
     _, clipped = gradient(made, samples)
@@ -71,18 +71,18 @@ def test_the_schedule_is_followed_and_the_rate_reported() -> None:
     samples = single_steps(1.0, -1.0)
     metrics = [made.learn(samples, totals(samples)).metrics for _ in range(5)]
     assert [one["learner/learning_rate"] for one in metrics] == pytest.approx([0.05, 0.1, 0.1, 0.075, 0.05])
-    assert [one["learner/optimiser_steps"] for one in metrics] == [1, 2, 3, 4, 5]
+    assert [one["learner/optimizer_steps"] for one in metrics] == [1, 2, 3, 4, 5]
 
 
 def test_several_passes_over_mini_batches_make_that_many_steps() -> None:
     samples = single_steps(1.0, -1.0, 0.5, 0.25)
     made = learner(passes=2, minibatches=3)
-    assert made.learn(samples, totals(samples)).metrics["learner/optimiser_steps"] == 6
+    assert made.learn(samples, totals(samples)).metrics["learner/optimizer_steps"] == 6
     assert made.steps == 6
 
 
 def test_later_passes_are_measured_against_the_weights_at_the_start() -> None:
-    samples = attempts()
+    samples = rollouts()
     made = learner(passes=3, learning_rate=0.05)
     start = logps(made.model, samples)
     moved = made.learn(samples, totals(samples)).metrics
@@ -108,7 +108,7 @@ UNITS = {
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(unit: str) -> None:
-    samples, results = attempts(), []
+    samples, results = rollouts(), []
     for layout in LAYOUTS:
         made = learner(loss=UNITS[unit], **layout, **NO_CLIPPING)
         results.append(gradient(made, samples))
@@ -121,7 +121,7 @@ def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(unit: str
 def some_without_credit() -> list[Sample]:
     """Scalar and token-wise credit, of which two thirds are 0; some sampled by another policy."""
     samples = []
-    for i, sample in enumerate(attempts()):
+    for i, sample in enumerate(rollouts()):
         credit = sample.advantage if i % 3 == 0 else 0.0
         spread = (credit,) * len(sample.response_ids) if i % 2 else credit
         samples.append(dataclasses.replace(sample, advantage=spread, off_policy=i % 4 == 1))
@@ -155,7 +155,7 @@ def test_metrics_that_no_token_has_are_left_out() -> None:
     """All credit lies in what another policy sampled: of its own tokens there is nothing to say."""
     samples = [
         dataclasses.replace(sample, off_policy=i % 2 == 0, advantage=sample.advantage if i % 2 == 0 else 0.0)
-        for i, sample in enumerate(attempts())
+        for i, sample in enumerate(rollouts())
     ]
     metrics = learner().learn(samples, totals(samples)).metrics
     assert not any(math.isnan(value) for value in metrics.values())
@@ -195,9 +195,9 @@ def test_a_part_that_computes_something_else_does_not_inherit_the_promise() -> N
 def test_an_update_without_any_credit_still_makes_its_steps() -> None:
     """AdamW moves on by what it remembers."""
     made = learner()
-    made.learn(attempts(), totals(attempts()))
+    made.learn(rollouts(), totals(rollouts()))
     before = hash_weights(made.weights())
-    idle = [dataclasses.replace(sample, advantage=0.0) for sample in attempts()]
+    idle = [dataclasses.replace(sample, advantage=0.0) for sample in rollouts()]
     metrics = made.learn(idle, totals(idle)).metrics
     assert (metrics["loss/total"], metrics["learner/grad_norm"], made.steps) == (0.0, 0.0, 2)
     assert metrics["learner/computed"] == 0
@@ -206,8 +206,8 @@ def test_an_update_without_any_credit_still_makes_its_steps() -> None:
 
 
 def test_samples_that_do_not_train_change_no_bit() -> None:
-    samples = attempts()
-    idle = [dataclasses.replace(sample, trains=False, advantage=math.nan) for sample in attempts(2)]
+    samples = rollouts()
+    idle = [dataclasses.replace(sample, trains=False, advantage=math.nan) for sample in rollouts(2)]
     first, second = learner(), learner()
     first.learn(samples, totals(samples))
     second.learn([*samples, *idle], totals([*samples, *idle]))
@@ -234,15 +234,15 @@ def test_log_probs_that_were_not_recorded_are_asked_for() -> None:
 def test_a_loss_that_is_not_finite_names_its_cause_and_leaves_everything_as_it_was() -> None:
     made = learner(token_budget=4)
     made.learn(single_steps(1.0, -0.5), totals(single_steps(1.0, -0.5)))
-    before = hash_weights(made.weights()), optimiser_state(made), made.steps
+    before = hash_weights(made.weights()), optimizer_state(made), made.steps
     samples = single_steps(1.0, 0.5, math.nan)
     with pytest.raises(TrainingError) as caught:
         made.learn(samples, totals(samples))
     assert str(caught.value) == (
-        "optimiser step 2: the loss is not finite (nan: trajectory 2, step 0 has advantage nan); weights and optimiser "
+        "optimizer step 2: the loss is not finite (nan: trajectory 2, step 0 has advantage nan); weights and optimizer "
         "are unchanged. Lower the learning rate, or look at the rewards of this update"
     )
-    assert (hash_weights(made.weights()), optimiser_state(made), made.steps) == before
+    assert (hash_weights(made.weights()), optimizer_state(made), made.steps) == before
     assert all(value.grad is None for value in made.model.parameters())
 
 
@@ -258,16 +258,16 @@ def test_weights_that_are_not_finite_show_in_the_log_probs() -> None:
 def test_a_gradient_that_is_not_finite_names_the_weight_and_leaves_everything_as_it_was() -> None:
     made, samples = learner(), single_steps(1.0, -0.5)
     made.learn(samples, totals(samples))
-    before = hash_weights(made.weights()), optimiser_state(made), made.steps
+    before = hash_weights(made.weights()), optimizer_state(made), made.steps
     spoilt = dict(made.model.named_parameters())["model.norm.weight"]
     hook = spoilt.register_hook(lambda gradient: gradient * math.nan)
     with pytest.raises(TrainingError) as caught:
         made.learn(samples, totals(samples))
     assert str(caught.value) == (
-        "optimiser step 2: the gradient is not finite (nan, first in model.norm.weight); weights and optimiser are "
+        "optimizer step 2: the gradient is not finite (nan, first in model.norm.weight); weights and optimizer are "
         "unchanged. Lower the learning rate, or look at the rewards of this update"
     )
-    assert (hash_weights(made.weights()), optimiser_state(made), made.steps) == before
+    assert (hash_weights(made.weights()), optimizer_state(made), made.steps) == before
     assert all(value.grad is None for value in made.model.parameters())
     hook.remove()
     assert math.isfinite(made.learn(samples, totals(samples)).metrics["loss/total"])
@@ -278,7 +278,7 @@ def test_dropout_is_off_so_that_the_learner_scores_what_the_engine_sampled() -> 
     model.config.attention_dropout = 0.5
     for layer in model.model.layers:
         layer.self_attn.attention_dropout = 0.5
-    samples = attempts()
+    samples = rollouts()
     expected = logps(copy.deepcopy(model).eval(), samples)
     made = learner(model.train(), passes=2, learning_rate=1e-12)
     metrics = made.learn(samples, totals(samples)).metrics

@@ -52,17 +52,17 @@ def on_gpu(name: str = "weight") -> dict[str, Any]:
 
 def test_an_engine_without_servers_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        Nccl().open(None).hand_over({}, object(), version=1)  # type: ignore[arg-type]
-    assert str(caught.value) == ("training.weight_transfer: the engine object has no servers to send to; use in_memory")
+        Nccl().open(None).sync({}, object(), version=1)  # type: ignore[arg-type]
+    assert str(caught.value) == ("training.weight_sync: the engine object has no servers to send to; use in_memory")
 
 
 def test_without_vllm_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl, "find_spec", lambda name: None)
     engine = Servers()
     with pytest.raises(ConfigError) as caught:
-        Nccl().open(None).hand_over(on_gpu(), engine, version=1)  # type: ignore[arg-type]
+        Nccl().open(None).sync(on_gpu(), engine, version=1)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "training.weight_transfer: nccl sends by vLLM's trainer side, which is not here; run pip install "
+        "training.weight_sync: nccl sends by vLLM's trainer side, which is not here; run pip install "
         "'groupwise[vllm]', or use through_file"
     )
     assert engine.versions == [], "no server stood still for it"
@@ -73,13 +73,13 @@ def test_weights_on_a_cpu_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         ConfigError, match="nccl sends from a GPU, but head is on cpu; set device = 'cuda', or use thro"
     ):
-        Nccl().open(None).hand_over({"head": torch.zeros(2)}, Servers(), version=1)  # type: ignore[arg-type]
+        Nccl().open(None).sync({"head": torch.zeros(2)}, Servers(), version=1)  # type: ignore[arg-type]
 
 
 def test_a_group_is_formed_once_and_each_version_goes_under_its_label(sends: list[tuple[str, str, list[str]]]) -> None:
     transfer, engine = Nccl().open(None), Servers()
     for version in (1, 2):
-        transfer.hand_over(on_gpu(), engine, version=version)  # type: ignore[arg-type]
+        transfer.sync(on_gpu(), engine, version=version)  # type: ignore[arg-type]
     assert sends == [("a", "label 1", ["weight"]), ("a", "label 2", ["weight"])]
 
 
@@ -87,15 +87,15 @@ def test_whoever_failed_to_send_meets_the_servers_anew(
     sends: list[tuple[str, str, list[str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transfer, engine = Nccl().open(None), Servers()
-    transfer.hand_over(on_gpu(), engine, version=1)  # type: ignore[arg-type]
+    transfer.sync(on_gpu(), engine, version=1)  # type: ignore[arg-type]
 
     def fail() -> None:
         raise EngineFault("the wire broke")
 
     transfer._trainer.send_weights = fail
     with pytest.raises(EngineFault, match="the wire broke"):
-        transfer.hand_over(on_gpu(), engine, version=2)  # type: ignore[arg-type]
-    transfer.hand_over(on_gpu(), engine, version=3)  # type: ignore[arg-type]
+        transfer.sync(on_gpu(), engine, version=2)  # type: ignore[arg-type]
+    transfer.sync(on_gpu(), engine, version=3)  # type: ignore[arg-type]
     assert [label for _, label, _ in sends] == ["label 1", "label 3"]
 
 

@@ -13,7 +13,7 @@ from groupwise.learner.local import Reference
 from groupwise.learner.protocol import hash_weights
 from groupwise.losses import Kl, PolicyLoss
 from groupwise.system.errors import TrainingError
-from tests.unit.learner.learners import attempts, learner, logps, tiny, totals
+from tests.unit.learner.learners import learner, logps, rollouts, tiny, totals
 
 KL = PolicyLoss(penalties=(Kl(weight=0.1),))
 
@@ -32,7 +32,7 @@ def k3(reference: torch.Tensor, current: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("make", [lambda: tiny()[0], make_adapted_model], ids=["all weights", "lora"])
 def test_the_kl_is_that_to_an_explicit_copy(make: Any) -> None:
-    model, samples = make(), attempts()
+    model, samples = make(), rollouts()
     explicit = copy.deepcopy(model).eval()
     made = learner(model, KL, learning_rate=0.05, token_budget=24)
     for _ in range(3):
@@ -43,7 +43,7 @@ def test_the_kl_is_that_to_an_explicit_copy(make: Any) -> None:
 
 
 def test_of_an_adapter_that_starts_as_nothing_the_reference_is_the_model_with_the_adapter_off() -> None:
-    model, samples = make_adapted_model(), attempts()
+    model, samples = make_adapted_model(), rollouts()
     made = learner(model, KL, learning_rate=0.05)
     for _ in range(3):
         before = logps(model, samples)
@@ -63,7 +63,7 @@ def test_of_an_adapter_only_the_adapter_is_held() -> None:
 
 @pytest.mark.parametrize("make", [lambda: tiny()[0], make_adapted_model], ids=["all weights", "lora"])
 def test_a_policy_that_was_warm_started_can_be_taken_as_the_reference(make: Any) -> None:
-    model, samples = make(), attempts()
+    model, samples = make(), rollouts()
     made = learner(model, KL)
     with torch.no_grad():
         for value in model.parameters():
@@ -75,7 +75,7 @@ def test_a_policy_that_was_warm_started_can_be_taken_as_the_reference(make: Any)
 
 
 def test_scoring_with_the_reference_leaves_the_weights_where_they_were() -> None:
-    model, samples = tiny()[0], attempts()
+    model, samples = tiny()[0], rollouts()
     reference = Reference(model)
     explicit = copy.deepcopy(model)
     with torch.no_grad():
@@ -121,6 +121,6 @@ def test_weights_of_another_model_are_refused() -> None:
 
 
 def test_a_loss_without_a_kl_holds_no_reference() -> None:
-    made, samples = learner(), attempts()
+    made, samples = learner(), rollouts()
     assert made._reference is None
     assert "loss/kl_to_reference" not in made.learn(samples, totals(samples)).metrics

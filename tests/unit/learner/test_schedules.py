@@ -40,13 +40,13 @@ def test_half_a_cosine_is_halfway_down_in_the_middle() -> None:
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_after_the_warm_up_it_is_what_transformers_computes(kind: str) -> None:
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     make = getattr(transformers, f"get_{kind}_schedule_with_warmup")
-    scheduler = make(optimiser, num_warmup_steps=5, num_training_steps=40)
+    scheduler = make(optimizer, num_warmup_steps=5, num_training_steps=40)
     theirs = []
     for _ in range(45):
-        theirs.append(optimiser.param_groups[0]["lr"])
-        optimiser.step()
+        theirs.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
         scheduler.step()
     ours = load_catalogue("schedule")[kind](steps=40, warmup_steps=5)
     assert [ours(step) for step in range(5, 41)] == pytest.approx(theirs[5:41], abs=1e-12)  # type: ignore[operator]

@@ -17,7 +17,7 @@ from torch.distributed import HashStore
 from groupwise.data.samples import count_totals
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
 from groupwise.learner.local import LocalLearner
-from groupwise.learner.local_files import OPTIMISER
+from groupwise.learner.local_files import OPTIMIZER
 from groupwise.learner.protocol import hash_weights
 from groupwise.learner.ranks import check_same_places
 from groupwise.losses import PolicyLoss
@@ -26,7 +26,7 @@ from tests.unit.learner import rank_jobs, small_learners
 from tests.unit.learner.several_ranks import run_on_ranks, run_whole
 
 EVEN, UNEVEN, SINGLE = (3, 3), small_learners.UNEVEN, (1,)
-"""Attempts of each group: alike on both ranks, many more on one, and none for the second rank."""
+"""Rollouts of each group: alike on both ranks, many more on one, and none for the second rank."""
 CASES = [
     (groups, gather, tied)
     for groups in (EVEN, UNEVEN, SINGLE)
@@ -169,14 +169,14 @@ def test_a_checkpoint_of_another_model_is_refused_on_every_rank(tmp_path: Path) 
         assert is_unchanged
 
 
-def test_a_checkpoint_of_another_kind_of_optimiser_is_refused_on_every_rank(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_kind_of_optimizer_is_refused_on_every_rank(tmp_path: Path) -> None:
     local, samples = small_learners.open_local(PolicyLoss()), small_learners.make_samples([2, 3])
     local.learn(samples, count_totals(samples, max_tokens=8))
     local.save(tmp_path)
-    stored = load_file(tmp_path / OPTIMISER)
-    save_file({name.replace("exp_avg", "momentum"): value for name, value in stored.items()}, tmp_path / OPTIMISER)
+    stored = load_file(tmp_path / OPTIMIZER)
+    save_file({name.replace("exp_avg", "momentum"): value for name, value in stored.items()}, tmp_path / OPTIMIZER)
     for said, is_unchanged in run_whole(rank_jobs.load_other, tmp_path):
-        assert re.search("its optimiser holds 'momentum.*', which", said)
+        assert re.search("its optimizer holds 'momentum.*', which", said)
         assert is_unchanged
 
 
@@ -235,7 +235,7 @@ def test_a_gradient_that_is_not_shortened_moves_weights_as_in_one_process() -> N
 @pytest.mark.parametrize(
     "setting",
     [
-        {"optimiser": "adamw_8bit"},
+        {"optimizer": "adamw_8bit"},
         {"bfloat16_weights": "float32_masters"},
         {"apply_gradients": "as_they_come", "max_grad_norm": "off"},
     ],

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
-from groupwise.learner.local_files import MODEL, OPTIMISER
+from groupwise.learner.local_files import MODEL, OPTIMIZER
 from groupwise.store.journal import Journal
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError
@@ -23,7 +23,7 @@ from tests.unit.training.runs import small_config
 
 def make_config(updates: int, **settings: Any) -> RunConfig:
     """A small run with a warm start, whose learner is in shares."""
-    config = small_config(updates=updates, recipe="grpo")
+    config = small_config(updates=updates, method="grpo")
     learner = ShardedLearnerConfig(learning_rate=1e-2, token_budget=64, minibatches=2, timeout=60.0, **settings)
     training = config.training.model_copy(update={"learner": learner})
     warm_start = WarmStartConfig(tasks=8, epochs=2)
@@ -36,7 +36,7 @@ def read_run(folder: Path, updates: int) -> tuple[Any, ...]:
     with Journal(paths.journal, read_only=True) as journal:
         digest = journal.digest()
     checkpoint = paths.checkpoint(updates)
-    return digest, (checkpoint / MODEL).read_bytes(), (checkpoint / OPTIMISER).read_bytes()
+    return digest, (checkpoint / MODEL).read_bytes(), (checkpoint / OPTIMIZER).read_bytes()
 
 
 def test_a_run_of_two_ranks_that_was_killed_goes_on_to_the_bit(tmp_path: Path) -> None:

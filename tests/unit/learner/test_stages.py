@@ -18,7 +18,7 @@ from groupwise.learner.micro_batches import split_into_stages
 from groupwise.losses import PolicyLoss
 from groupwise.methods.seeupo import LastTurnFirst
 from tests.oracles.turns import learn_turns
-from tests.unit.learner.learners import attempts, learner, single_steps, tiny, totals
+from tests.unit.learner.learners import learner, rollouts, single_steps, tiny, totals
 
 RATE = 0.02
 PLAIN = {"learning_rate": RATE, "max_grad_norm": math.inf}
@@ -39,28 +39,28 @@ def weights_of(model: Any) -> torch.Tensor:
     [(8, [[3], [2], [1], [0]], 1), (2, [[2, 3], [0, 1]], 1), (8, [[3], [2], [1], [0]], 2), (1, [[0, 1, 2, 3]], 2)],
 )
 def test_the_learner_makes_the_weights_of_the_slow_loop(stages: int, order: list[list[int]], passes: int) -> None:
-    samples = attempts(num=5)  # of three turns and of four
+    samples = rollouts(num=5)  # of three turns and of four
     made, metrics = learn(samples, methods.seeupo(stages=stages).loss, passes=passes)
     slow = copy.deepcopy(tiny()[0].double()).eval()
-    optimiser = torch.optim.AdamW(slow.parameters(), lr=RATE, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
-    settings = made.optimiser.param_groups[0]
+    optimizer = torch.optim.AdamW(slow.parameters(), lr=RATE, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
+    settings = made.optimizer.param_groups[0]
     for name in ("betas", "eps", "weight_decay"):
-        optimiser.param_groups[0][name] = settings[name]
-    factor = learn_turns(slow, samples, stages=order, width=0.2, optimiser=optimiser, passes=passes)
+        optimizer.param_groups[0][name] = settings[name]
+    factor = learn_turns(slow, samples, stages=order, width=0.2, optimizer=optimizer, passes=passes)
     assert max(abs(value - 1) for value in factor.values()) > 0.02
-    assert metrics["learner/optimiser_steps"] == len(order) * passes
+    assert metrics["learner/optimizer_steps"] == len(order) * passes
     assert torch.allclose(weights_of(made.model), weights_of(slow), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("config", [{"token_budget": 16}, {"token_budget": 24, "share_prefixes": False}])
 def test_any_split_into_micro_batches_gives_the_same_weights(config: dict[str, Any]) -> None:
-    samples = attempts(num=5)
+    samples = rollouts(num=5)
     whole, _ = learn(samples, methods.seeupo().loss)
     cut, _ = learn(samples, methods.seeupo().loss, **config)
     assert torch.allclose(weights_of(whole.model), weights_of(cut.model), rtol=0, atol=1e-7)
 
 
-def test_attempts_of_one_turn_are_learnt_as_the_loss_within_to_the_bit() -> None:
+def test_rollouts_of_one_turn_are_learnt_as_the_loss_within_to_the_bit() -> None:
     samples = single_steps(1.0, -0.5, 0.25, 0.0)
     loss = methods.seeupo().loss
     assert isinstance(loss, LastTurnFirst)
@@ -72,7 +72,7 @@ def test_attempts_of_one_turn_are_learnt_as_the_loss_within_to_the_bit() -> None
 
 
 def test_the_order_matters_and_what_later_turns_became_does_too() -> None:
-    samples = attempts(num=5)
+    samples = rollouts(num=5)
     together, _ = learn(samples, methods.seeupo(stages=1).loss)
     by_turn, _ = learn(samples, methods.seeupo().loss)
     without, _ = learn(samples, LastTurnFirst(min_factor=1.0, max_factor=1.0))
@@ -81,7 +81,7 @@ def test_the_order_matters_and_what_later_turns_became_does_too() -> None:
 
 
 def test_against_the_engine_the_factor_is_taken_against_the_engine_too() -> None:
-    samples = [replace(sample, advantage=1.0) for sample in attempts(num=2)]
+    samples = [replace(sample, advantage=1.0) for sample in rollouts(num=2)]
     against_engine = LastTurnFirst(of=PolicyLoss(old="engine"))
     assert against_engine.needs == frozenset()
     made, _ = learn(samples, against_engine, learning_rate=1e-12)
@@ -106,7 +106,7 @@ class Backwards(Part, slot="loss"):
 
 def test_an_order_that_is_none_of_all_turns_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        split_into_stages(Backwards(), attempts())
+        split_into_stages(Backwards(), rollouts())
     assert str(caught.value) == (
         "algorithm.loss: Backwards orders 4 turns as [[3], [2], [1]]; return each turn from 0 to 3 once"
     )

@@ -1,4 +1,4 @@
-"""Attempts of which only the entropies matter, as a memory hears of them."""
+"""Rollouts of which only the entropies matter, as a memory hears of them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from groupwise.data.records import Step, Task, Trajectory
 from groupwise.methods.gardo import DoubtGate, GateShare
 from groupwise.parts.stateful import ObservedUpdate
 
-Attempt = list[tuple[int, list[float]]]
+Rollout = list[tuple[int, list[float]]]
 """The index of each step and the entropies of its sampled tokens."""
 
 
-def make_update(number: int, attempts: Sequence[Attempt]) -> ObservedUpdate:
+def make_update(number: int, rollouts: Sequence[Rollout]) -> ObservedUpdate:
     """An update that sampled these; each step of an odd index begins with a forced token of entropy 9."""
     trajectories = [
         Trajectory(
-            id=f"attempt {place}",
+            id=f"rollout {place}",
             task=Task(id="t"),
-            attempt=place,
-            steps=[make_step(index, entropies) for index, entropies in attempt],
+            rollout=place,
+            steps=[make_step(index, entropies) for index, entropies in rollout],
         )
-        for place, attempt in enumerate(attempts)
+        for place, rollout in enumerate(rollouts)
     ]
     return ObservedUpdate(number=number, trajectories=trajectories, credit=[None] * len(trajectories))
 

@@ -1,4 +1,4 @@
-"""Aggregates: the example of numbers, Aggregation, and attempts of different lengths."""
+"""Aggregates: the example of numbers, Aggregation, and rollouts of different lengths."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def weigh_tokens(aggregate: Aggregate, counted: Totals) -> tuple[float, list[flo
     ids=repr,
 )
 def test_the_vector_that_was_worked_by_hand(aggregate: Aggregate, value: float, short: float, long: float) -> None:
-    """Losses [1, 1] and [2, 2, 2, 2], L_max = 8; here both are steps of one attempt."""
+    """Losses [1, 1] and [2, 2, 2, 2], L_max = 8; here both are steps of one rollout."""
     total, weights = weigh_tokens(aggregate, totals(2, 4, max_tokens=8))
     assert total == pytest.approx(value, abs=1e-6)
     assert weights == pytest.approx([short] * 2 + [long] * 4)
@@ -63,7 +63,7 @@ def test_the_only_token_of_an_update_counts_whole() -> None:
 
 
 def test_a_trajectory_counts_once_however_many_steps_it_took() -> None:
-    """Attempt 0 has one step of 2 tokens; attempt 1 has steps of 1 and 3 tokens, in one micro-batch or two."""
+    """Rollout 0 has one step of 2 tokens; rollout 1 has steps of 1 and 3 tokens, in one micro-batch or two."""
     counted = Totals.count(tokens=[2, 1, 3], trajectory=[0, 1, 1], step=[0, 0, 1], group=[0, 0, 0], max_tokens=8)
     tokens = columns([0.0] * 6, sample=[0, 0, 1, 2, 2, 2], step=[0, 0, 0, 1, 1, 1], trajectory=[0, 0, 1, 1, 1, 1])
     loss_T = numbers([4.0, 2.0, 6.0, 1.0, 2.0, 3.0])

@@ -57,7 +57,7 @@ def learn(loss: Any, rows: Any, *, num: int, pairs: Sequence[Pair] = (), traject
     ("fields", "pulled"), [({}, 0.5 / 2), ({"per": "all"}, 0.5 / 3), ({"gate": "trajectory"}, 0.5 / 2)]
 )
 def test_llds_divides_by_what_is_active_or_by_all_and_reports_the_share(fields: dict[str, Any], pulled: float) -> None:
-    """Two attempts: the first fell by 0.2 and 0.3, the second rose; credit of 0 is not blame."""
+    """Two rollouts: the first fell by 0.2 and 0.3, the second rose; credit of 0 is not blame."""
     rows = columns(
         [-1.2, -1.3, -0.5],
         old=[-1.0] * 3,
@@ -74,7 +74,7 @@ def test_llds_divides_by_what_is_active_or_by_all_and_reports_the_share(fields: 
 
 
 def test_disco_reports_the_kl_that_it_bounds_and_scores_a_token() -> None:
-    """KL (0.001 + 0.003) / 2 = 0.002; of two tokens the attempt's score is their mean, so each has half its slope."""
+    """KL (0.001 + 0.003) / 2 = 0.002; of two tokens the rollout's score is their mean, so each has half its slope."""
     rows = columns(
         [-1.0, -1.0, -2.0],
         old=[-0.999, -0.997, -1.998],
@@ -129,7 +129,7 @@ def test_a_ratio_beyond_e_to_the_20_has_no_variance_to_pull_by(change: float, sl
 
 def test_the_widest_gap_of_a_state_is_its_pair_wherever_it_stands() -> None:
     table = StepTable.from_columns(
-        task=["t"] * 4, attempt=range(4), index=[0] * 4, state=["s"] * 4, reward=[0.0, 5.0, 1.0, 3.0]
+        task=["t"] * 4, rollout=range(4), step=[0] * 4, state=["s"] * 4, reward=[0.0, 5.0, 1.0, 3.0]
     )
     assert Siblings(by=ByState(), of=ReturnToGo(gamma=1.0))(table) == [Pair(1, 0, 1.0, 5.0, 0, 0)]
 

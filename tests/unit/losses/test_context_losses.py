@@ -57,7 +57,7 @@ def test_a_penalty_with_memory_is_given_its_column_and_measured_beside_a_regress
         rows = columns([0.0], old=[-math.log(2)], group=[0], off_policy=off_policy, named={"ratio_multiplier": [0.5]})
         counted = totals(1)
         result = loss(rows, counted, loss.first_pass(rows, counted))
-        assert number(result.loss) == pytest.approx(1.0 + 0.5)  # one attempt: it misses its credit of 1
+        assert number(result.loss) == pytest.approx(1.0 + 0.5)  # one rollout: it misses its credit of 1
         variance = result.metrics["loss/ratio_variance"]
         assert (float(variance.total), variance.count) == (pytest.approx(num_measured), num_measured)
 
@@ -87,7 +87,7 @@ def test_llds_gives_the_numbers_of_its_specification() -> None:
     value, slopes = pull([0.2, -0.1, 0.1, -0.3, 0.05, 0.0], [0, 0, 0, 1, 1, 1])
     assert value == pytest.approx(0.1)
     assert slopes == pytest.approx([-1 / 3, 0.0, -1 / 3, 0.0, 0.0, 0.0])
-    # By attempt the sum is -0.05: shut.
+    # By rollout the sum is -0.05: shut.
     whole = Llds(of=LLDS.of, weight=1.0, gate="trajectory")
     assert pull([0.2, -0.1, 0.1, -0.3, 0.05, 0.0], [0, 0, 0, 1, 1, 1], whole)[0] == 0.0
 
@@ -221,7 +221,7 @@ def test_a_clip_that_does_not_give_way_is_the_clip() -> None:
 
 @pytest.mark.parametrize("loss", [Regression(), LLDS, Disco(score="ratio", tau=1.0), P3o()])
 def test_tokens_of_another_policy_are_measured_against_it(loss: Any) -> None:
-    """What the learner's old weights thought of a recalled token is not read."""
+    """What the learner's old weights thought of a replayed token is not read."""
     results = []
     for old in (-0.5, -7.0):
         rows = columns(
@@ -257,7 +257,7 @@ def test_tokens_of_another_policy_are_measured_against_it(loss: Any) -> None:
 )
 def test_the_spread_of_outcomes(returns: list[float], spread: float) -> None:
     num = len(returns)
-    table = StepTable.from_columns(task=["t"] * num, attempt=range(num), index=[0] * num, reward=returns)
+    table = StepTable.from_columns(task=["t"] * num, rollout=range(num), step=[0] * num, reward=returns)
     credit = OutcomeSpread()(table)
     assert credit.values.tolist() == pytest.approx([spread] * num)
     assert credit.compared.tolist() == [num > 1] * num
@@ -275,7 +275,7 @@ def test_two_trust_regions_are_refused(surrogate: str) -> None:
     PolicyLoss(surrogate="reinforce", penalties=(RatioVariance(),))
 
 
-def test_sums_of_long_attempts_are_float64_where_log_probs_are_float32() -> None:
+def test_sums_of_long_rollouts_are_float64_where_log_probs_are_float32() -> None:
     """0.1 in float32, ten thousand times: added up in float32 it would drift in the fifth digit."""
     single = columns([-0.1] * 20_000, trajectory=[0] * 10_000 + [1] * 10_000, group=[0] * 20_000)
     single = replace(single, logp=single.logp.detach().float().requires_grad_())
@@ -288,9 +288,9 @@ def test_sums_of_long_attempts_are_float64_where_log_probs_are_float32() -> None
         pairs=[Pair(0, 1, gap=1.0)],
     )
     wanted = [10_000 * float(single.logp[0].detach())] * 2
-    by_attempt = TrajectorySums.of(single, totals_of_two, logp=single.logp)
+    by_rollout = TrajectorySums.of(single, totals_of_two, logp=single.logp)
     by_member = PairSums.of(single, totals_of_two, logp=single.logp)
-    for summed in (by_attempt.sums["logp"], by_member.sums["logp"]):
+    for summed in (by_rollout.sums["logp"], by_member.sums["logp"]):
         assert summed.dtype == torch.float64
         assert summed.tolist() == pytest.approx(wanted, rel=1e-12)
     loss = Simpo()(single, totals_of_two, Simpo().first_pass(single, totals_of_two)).loss

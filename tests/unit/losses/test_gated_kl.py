@@ -44,7 +44,7 @@ def test_the_policy_becomes_the_reference_when_it_is_too_far_or_too_old() -> Non
 
 def test_the_gate_has_the_numbers_of_the_specification() -> None:
     table = StepTable.from_columns(
-        task=[0, 0, 1, 1], attempt=[0, 1, 0, 1], index=[0] * 4, reward=[9.0, 7.0, 8.0, 3.0], taste=[0.9, 0.2, 0.1, 0.5]
+        task=[0, 0, 1, 1], rollout=[0, 1, 0, 1], step=[0] * 4, reward=[9.0, 7.0, 8.0, 3.0], taste=[0.9, 0.2, 0.1, 0.5]
     )
     gate = DoubtGate(auxiliary=(ColumnMean(name="taste"),))
     assert gate.measure_doubt(table).tolist() == pytest.approx([0, 0, 2 / 3, -2 / 3])
@@ -63,7 +63,7 @@ def test_a_first_share_outside_its_limits_is_refused() -> None:
 
 def weigh(points: list[list[float]], rewards: list[float]) -> list[float]:
     table = StepTable.from_columns(
-        task=[0] * len(points), attempt=[*range(len(points))], index=[0] * len(points), reward=rewards, embedding=points
+        task=[0] * len(points), rollout=[*range(len(points))], step=[0] * len(points), reward=rewards, embedding=points
     )
     return DistinctCredit(of=methods.dr_grpo().advantage)(table).values.tolist()
 
@@ -80,8 +80,8 @@ def test_distinct_credit_has_the_numbers_of_the_specification() -> None:
 @pytest.mark.parametrize(
     ("point", "words"),
     [
-        ([1.0], "task 0, attempt 1, index 0: embedding is no list of 2 numbers; measure it with response_embedding"),
-        (3.0, "task 0, attempt 1, index 0: embedding is no list of 2 numbers; measure it with response_embedding"),
+        ([1.0], "task 0, rollout 1, index 0: embedding is no list of 2 numbers; measure it with response_embedding"),
+        (3.0, "task 0, rollout 1, index 0: embedding is no list of 2 numbers; measure it with response_embedding"),
         ([1.0, math.nan], "embedding holds a number that is not finite; measure it with response_embedding"),
     ],
 )

@@ -54,7 +54,7 @@ def test_it_needs_what_the_loss_within_needs_and_whole_steps() -> None:
         (Dpo(), "LastTurnFirst: of: Dpo has no ratios of turns to carry on; give a policy_loss"),
         (
             PolicyLoss(ratio=SequenceRatio(unit="trajectory")),
-            "LastTurnFirst: of: it takes all turns of an attempt together, and here they are learnt one after the "
+            "LastTurnFirst: of: it takes all turns of a rollout together, and here they are learnt one after the "
             'other; give a ratio of unit "step"',
         ),
         (

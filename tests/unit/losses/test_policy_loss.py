@@ -340,7 +340,7 @@ def test_a_loss_that_cannot_be_meant_is_refused(fields: dict[str, object], messa
     assert str(caught.value) == message
 
 
-def test_losses_and_recipes_load_without_torch() -> None:
+def test_losses_and_methods_load_without_torch() -> None:
     script = (
         "import sys; sys.modules['torch'] = None\n"
         "from groupwise import losses, methods\n"

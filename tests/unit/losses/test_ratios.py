@@ -52,7 +52,7 @@ def test_the_product_of_token_ratios() -> None:
 
 
 def test_the_unit_says_whose_tokens_share_a_ratio() -> None:
-    """Two steps of one attempt, log-ratios 0.2, 0.4 and 0.9: means 0.3 and 0.9 by step, 0.5 by trajectory."""
+    """Two steps of one rollout, log-ratios 0.2, 0.4 and 0.9: means 0.3 and 0.9 by step, 0.5 by trajectory."""
     tokens = columns([0.2, 0.4, 0.9], old=[0.0] * 3, step=[0, 0, 1], trajectory=[5, 5, 5], sample=[0, 1, 2])
     assert SequenceRatio()(tokens).log().tolist() == pytest.approx([0.3, 0.3, 0.9])
     assert SequenceRatio(unit="trajectory")(tokens).log().tolist() == pytest.approx([0.5] * 3)

@@ -1,4 +1,4 @@
-"""Finding recipes by name, and what their docstrings say of them."""
+"""Finding methods by name, and what their docstrings say of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from groupwise import Algorithm, ConfigError, StepTable, methods
-from groupwise.methods.method import recipe, summarise
-from tests.oracles.variants import WITHOUT_FACTS
+from groupwise.methods.method import method, summarise
+from tests.oracles.variants import WITHOUT_INFO
 
 NAMES = [
     "grpo",
@@ -28,12 +28,12 @@ NAMES = [
     "flow_grpo",
     "step_grpo",
 ]
-"""The recipes that differ in their credit."""
+"""The methods that differ in their credit."""
 
 
-def test_every_recipe_is_listed_simplest_first() -> None:
+def test_every_method_is_listed_simplest_first() -> None:
     assert [name for name in methods.names() if name in NAMES] == NAMES
-    assert methods.names() == list(methods.RECIPES)
+    assert methods.names() == list(methods.METHODS)
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -42,37 +42,37 @@ def test_a_name_builds_what_the_function_of_that_name_builds(name: str) -> None:
     assert isinstance(methods.build(name), Algorithm)
 
 
-def test_options_go_to_the_recipe() -> None:
+def test_options_go_to_the_method() -> None:
     assert methods.build("hgpo", depth=4, scale="none") == methods.hgpo(depth=4, scale="none")
 
 
 @pytest.mark.parametrize("look_up", [methods.build, methods.summary])
-def test_an_unknown_recipe_is_named_with_the_nearest_one(look_up: object) -> None:
+def test_an_unknown_method_is_named_with_the_nearest_one(look_up: object) -> None:
     assert callable(look_up)
     with pytest.raises(ConfigError) as caught:
         look_up("hgop")
     assert str(caught.value) == (
-        "there is no recipe 'hgop'; did you mean 'hgpo'? Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; "
-        "`groupwise recipes` lists them)"
+        "there is no method 'hgop'; did you mean 'hgpo'? Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; "
+        "`groupwise methods` lists them)"
     )
 
 
 def test_two_letters_the_wrong_way_round_are_the_nearest_slip() -> None:
-    with pytest.raises(ConfigError, match="there is no recipe 'gpro'; did you mean 'grpo'"):
+    with pytest.raises(ConfigError, match="there is no method 'gpro'; did you mean 'grpo'"):
         methods.build("gpro")
 
 
-def test_a_recipe_like_no_other_gets_the_first_of_the_list() -> None:
+def test_a_method_like_no_other_gets_the_first_of_the_list() -> None:
     with pytest.raises(ConfigError) as caught:
         methods.build("zzz")
     assert str(caught.value) == (
-        "there is no recipe 'zzz'; Valid: a_grae, after_concise_r, after_dsdr, after_etr, after_polychromic, ... (62 "
-        "in all; `groupwise recipes` lists them)"
+        "there is no method 'zzz'; Valid: a_grae, after_concise_r, after_dsdr, after_etr, after_polychromic, ... (62 "
+        "in all; `groupwise methods` lists them)"
     )
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_every_recipe_has_a_sentence_a_citation_an_equation_and_its_choices(name: str) -> None:
+def test_every_method_has_a_sentence_a_citation_an_equation_and_its_choices(name: str) -> None:
     summary = methods.summary(name)
     assert summary.name == name
     assert summary.sentence.endswith(".")
@@ -141,7 +141,7 @@ def test_every_option_has_a_default(name: str) -> None:
         ("hgpo", {"scale": "max"}, "hgpo: scale: input should be 'std' or 'none', found 'max'"),
         ("grpo", {"ddof": 2}, "grpo: ddof: input should be 0 or 1, found 2"),
         ("grpo", {"alone": "mean"}, "grpo: alone: input should be 'zero', 'raw' or 'error', found 'mean'"),
-        ("grpo", {"average": "row"}, "grpo: average: input should be 'attempt' or 'step', found 'row'"),
+        ("grpo", {"average": "row"}, "grpo: average: input should be 'rollout' or 'step', found 'row'"),
         ("ngrpo", {"virtual": -1}, "ngrpo: virtual: input should be greater than or equal to 0, found -1"),
         ("salt", {"base": "hgpo"}, "salt: base: input should be 'grpo' or 'rloo', found 'hgpo'"),
         ("salt", {"history": -1}, "ByEdge: history: input should be greater than or equal to 0, found -1"),
@@ -161,8 +161,8 @@ def test_an_option_that_cannot_be_meant_is_refused(name: str, options: dict[str,
     assert str(caught.value) == message
 
 
-def test_a_recipe_of_your_own_is_checked_like_ours() -> None:
-    @recipe
+def test_a_method_of_your_own_is_checked_like_ours() -> None:
+    @method
     def mine(*, depth: int = 1) -> Algorithm:
         """Mine (me, today): nothing new."""
         return methods.hgpo(depth=depth)
@@ -178,14 +178,14 @@ def test_a_recipe_of_your_own_is_checked_like_ours() -> None:
 @pytest.mark.parametrize("name", [name for name in methods.names() if name != "salt"])
 def test_an_empty_table_has_no_credit(name: str) -> None:
     empty = StepTable.from_columns(
-        **{column: np.zeros(0, dtype=np.int64) for column in ("task", "attempt", "index", "state", "reward")}
+        **{column: np.zeros(0, dtype=np.int64) for column in ("task", "rollout", "step", "state", "reward")}
     )
-    credit = methods.build(name, **WITHOUT_FACTS.get(name, {})).advantage(empty)
+    credit = methods.build(name, **WITHOUT_INFO.get(name, {})).advantage(empty)
     assert credit.values.tolist() == []
     assert credit.compared.tolist() == []
 
 
-# The others compare steps or made-up attempts, where there is a difference to see; a_grae is grpo, weighted; asymre
+# The others compare steps or made-up rollouts, where there is a difference to see; a_grae is grpo, weighted; asymre
 # gives a tie its shift.
 OF_STEPS = {"reinforce_pp", "mars", "step_grpo", "shrunk_hgae"}
 BY_EPISODE = sorted(set(methods.names()) - OF_STEPS - {"a_grae", "asymre", "ngrpo"})
@@ -197,10 +197,10 @@ def test_returns_that_are_equal_up_to_rounding_get_no_credit(name: str) -> None:
     rewards = [0.1, 0.2, 0.3, 0.3, 0.2, 0.1]
     table = StepTable.from_columns(
         task=["t"] * 6,
-        attempt=[0, 0, 0, 1, 1, 1],
-        index=[0, 1, 2] * 2,
+        rollout=[0, 0, 0, 1, 1, 1],
+        step=[0, 1, 2] * 2,
         reward=rewards,
         state=[None] * 6,
         action=["go"] * 6,
     )
-    assert abs(methods.build(name, **WITHOUT_FACTS.get(name, {})).advantage(table).values).max() < 1e-6
+    assert abs(methods.build(name, **WITHOUT_INFO.get(name, {})).advantage(table).values).max() < 1e-6

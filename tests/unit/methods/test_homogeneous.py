@@ -24,16 +24,16 @@ def table_of(rows: list[Row]) -> StepTable:
 
 
 def rows_of(*tasks: tuple[list[float], list[Any]]) -> list[Row]:
-    """One step an attempt: the returns and the answers of each task."""
+    """One step a rollout: the returns and the answers of each task."""
     return [
-        {"task": task, "attempt": attempt, "index": 0, "reward": reward, "answer": answer}
+        {"task": task, "rollout": rollout, "step": 0, "reward": reward, "answer": answer}
         for task, (rewards, answers) in enumerate(tasks)
-        for attempt, (reward, answer) in enumerate(zip(rewards, answers, strict=True))
+        for rollout, (reward, answer) in enumerate(zip(rewards, answers, strict=True))
     ]
 
 
-def credit(rows: list[Row], recipe: str = "after_vgpo", **options: Any) -> list[float]:
-    return methods.build(recipe, **options).advantage(table_of(rows)).values.tolist()
+def credit(rows: list[Row], method: str = "after_vgpo", **options: Any) -> list[float]:
+    return methods.build(method, **options).advantage(table_of(rows)).values.tolist()
 
 
 MIXED = ([1.0, 1.0, 1.0, 1.0, 0.0, 0.0], ["12"] * 4 + ["7", "5"])
@@ -53,7 +53,7 @@ def test_returns_below_zero_are_refused() -> None:
     with pytest.raises(RecordError) as error:
         credit(rows_of(([1.0, -0.5], ["", ""])))
     assert str(error.value) == (
-        "task 0, attempt 1, index 0: what was earned is -0.5, and a share of less than 0 would blame what is no worse "
+        "task 0, rollout 1, index 0: what was earned is -0.5, and a share of less than 0 would blame what is no worse "
         "than the others; shift the rewards, or use grpo"
     )
 
@@ -76,7 +76,7 @@ def test_copo_has_the_numbers_of_the_specification() -> None:
     assert both[[0, 4]].tolist() == pytest.approx([0.472667, -1.035289], abs=1e-5)
 
 
-def test_where_attempts_all_do_equally_well_tasks_are_compared() -> None:
+def test_where_rollouts_all_do_equally_well_tasks_are_compared() -> None:
     method = methods.copo()
     assert method.channels is not None
     table = table_of(rows_of(RIGHT, WRONG))
@@ -85,7 +85,7 @@ def test_where_attempts_all_do_equally_well_tasks_are_compared() -> None:
     assert method.channels["global"](table_of(rows_of(RIGHT, RIGHT))).values.tolist() == [0.0] * 12
 
 
-def test_attempts_without_an_answer_have_one_in_common() -> None:
+def test_rollouts_without_an_answer_have_one_in_common() -> None:
     unread = table_of(rows_of(([0.0] * 4, [None, "", None, "7"])))
     assert AnswerBlend().measure_entropy(unread).tolist() == pytest.approx([0.811278], abs=1e-6)
 
@@ -94,13 +94,13 @@ def random_rows(rng: random.Random) -> list[Row]:
     return [
         {
             "task": task,
-            "attempt": attempt,
-            "index": index,
+            "rollout": rollout,
+            "step": index,
             "reward": rng.choice([0.0, 0.0, 1.0, rng.random()]),
             "answer": rng.choice(["7", "7", "12", None, ""]),
         }
         for task in range(rng.randint(1, 4))
-        for attempt in range(rng.randint(1, 6))
+        for rollout in range(rng.randint(1, 6))
         for index in range(rng.randint(1, 3))
     ]
 

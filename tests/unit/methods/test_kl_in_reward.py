@@ -12,9 +12,9 @@ from groupwise.data.step_table import StepTable
 @pytest.mark.parametrize("name", ["rloo", "p3o"])
 def test_the_kl_is_off_by_default_and_two_parts_where_it_weighs_something(name: str) -> None:
     plain = methods.build(name)
-    assert (plain.measures, plain.shapers) == (None, ())
+    assert (plain.scorers, plain.shapers) == (None, ())
     made = methods.build(name, kl_in_reward=0.03)
-    assert made.config()["measures"] == [{"kind": "reference_score", "by_token": False}]
+    assert made.config()["scorers"] == [{"kind": "reference_score", "by_token": False}]
     assert made.config()["shapers"] == [{"kind": "reference_kl", "weight": 0.03}]
     assert made.advantage == plain.advantage
     with pytest.raises(ConfigError, match="weight: input should be greater than or equal to 0"):
@@ -24,7 +24,7 @@ def test_the_kl_is_off_by_default_and_two_parts_where_it_weighs_something(name: 
 def test_reinforce_pp_takes_it_off_tokens() -> None:
     made = methods.reinforce_pp(kl_in_reward=0.01, gamma=0.9, eps=1e-4)
     assert made.shapers == ()
-    assert made.config()["measures"] == [{"kind": "reference_score", "by_token": True}]
+    assert made.config()["scorers"] == [{"kind": "reference_score", "by_token": True}]
     returns = {"kind": "token_return", "gamma": 0.9, "kl": 0.01}
     assert made.config()["token_credit"] == {"kind": "whitened_tokens", "of": returns, "eps": 1e-4}
     assert made.loss == methods.reinforce_pp().loss
@@ -38,14 +38,14 @@ def test_rloo_compares_rewards_less_the_kl() -> None:
         Trajectory(
             id=str(number),
             task=Task(id="q"),
-            attempt=number,
+            rollout=number,
             steps=(
                 Step(
                     index=0,
                     reward=reward,
                     response_ids=(5, 6),
                     logp_behaviour=(-0.5, -0.5),
-                    facts={"reference_logp": reference},
+                    info={"reference_logp": reference},
                 ),
             ),
         )

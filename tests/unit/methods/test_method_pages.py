@@ -28,10 +28,10 @@ def test_every_page_is_what_the_script_would_write(script: ModuleType) -> None:
     assert stale == [], "run `python docs/build_methods.py`"
 
 
-def test_there_is_a_page_for_every_recipe(script: ModuleType) -> None:
+def test_there_is_a_page_for_every_method(script: ModuleType) -> None:
     names = {path.stem for path in script.FOLDER.glob("*.md")}
     assert names == set(methods.names())
 
 
-def test_relations_are_told_of_recipes_that_exist(script: ModuleType) -> None:
+def test_relations_are_told_of_methods_that_exist(script: ModuleType) -> None:
     assert set(script.RELATIONS) <= set(methods.names())

@@ -1,4 +1,4 @@
-"""Each recipe's loss, as its docstring states it: the values of the papers and releases."""
+"""Each method's loss, as its docstring states it: the values of the papers and releases."""
 
 from __future__ import annotations
 
@@ -288,11 +288,11 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("name", "options", "loss"), EXPECTED)
-def test_a_recipe_has_the_loss_its_docstring_states(name: str, options: dict[str, Any], loss: Any) -> None:
+def test_a_method_has_the_loss_its_docstring_states(name: str, options: dict[str, Any], loss: Any) -> None:
     assert methods.build(name, **options).loss == loss
 
 
-def test_every_recipe_is_looked_at() -> None:
+def test_every_method_is_looked_at() -> None:
     assert {name for name, _, _ in EXPECTED} == set(methods.names())
 
 
@@ -305,16 +305,16 @@ def test_what_the_release_credits_differently_it_minimises_alike(name: str) -> N
     ("name", "filters"),
     [("dapo", (ZeroSpread(),)), ("mc_grpo", (DropPivot(),)), ("ngrpo", (DropSolved(),)), ("gspo", ()), ("grpo", ())],
 )
-def test_the_filters_of_a_recipe(name: str, filters: tuple[object, ...]) -> None:
+def test_the_filters_of_a_method(name: str, filters: tuple[object, ...]) -> None:
     assert methods.build(name).filters == filters
 
 
 @pytest.mark.parametrize("name", ["dapo", "gspo", "cispo", "sapo"])
-def test_recipes_named_for_their_loss_keep_the_credit_of_grpo(name: str) -> None:
+def test_methods_named_for_their_loss_keep_the_credit_of_grpo(name: str) -> None:
     assert methods.build(name).advantage == methods.grpo().advantage
 
 
-def test_who_is_paired_in_a_recipe() -> None:
+def test_who_is_paired_in_a_method() -> None:
     pairings = {name: part for name in methods.names() if (part := methods.build(name).pairing) is not None}
     best = BestAgainstWorst()
     state = Siblings(by=ByState(), of=ReturnToGo(gamma=1.0))

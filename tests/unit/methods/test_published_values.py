@@ -1,4 +1,4 @@
-"""Each recipe's parts, as its docstring states them: the defaults of the papers, and what `reference` changes."""
+"""Each method's parts, as its docstring states them: the defaults of the papers, and what `reference` changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def relative(**fields: Any) -> dict[str, Any]:
         "of": EPISODE,
         "baseline": MEAN,
         "scale": deviation(),
-        "average": "attempt",
+        "average": "rollout",
         "alone": "zero",
         "virtual": [],
         "virtual_is_company": True,
@@ -34,7 +34,7 @@ def relative(**fields: Any) -> dict[str, Any]:
 
 
 def returns(gamma: float) -> dict[str, Any]:
-    return {"kind": "return_to_go", "gamma": gamma, "of": STEP_REWARD, "within": "attempt"}
+    return {"kind": "return_to_go", "gamma": gamma, "of": STEP_REWARD, "within": "rollout"}
 
 
 def penalty_on(of: dict[str, Any], penalty: float) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def hgpo(*terms: tuple[float, dict[str, Any]], absent: str = "not_compared", eps
     return {"kind": "blend", "terms": listed, "absent": absent, "eps": eps}
 
 
-def salt(of: dict[str, Any], history: int = 1, next_state: bool = True, count: str = "attempt") -> dict[str, Any]:
+def salt(of: dict[str, Any], history: int = 1, next_state: bool = True, count: str = "rollout") -> dict[str, Any]:
     edge = {"kind": "by_edge", "history": history, "next_state": next_state}
     return {"kind": "merged", "of": of, "by": edge, "count": count}
 
@@ -250,7 +250,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ),
     ),
     ("rec", {}, relative(scale=NO_SCALE)),
-    ("gardo", {}, {"kind": "distinct_credit", "of": relative(scale=NO_SCALE), "fact": "embedding"}),
+    ("gardo", {}, {"kind": "distinct_credit", "of": relative(scale=NO_SCALE), "info_key": "embedding"}),
     ("gardo", {"diversity": False}, relative(scale=NO_SCALE)),
     ("after_vgpo", {}, {"kind": "anchored", "of": relative(), "by": TASK, "level": EPISODE, "k": 0.1}),
     (
@@ -321,13 +321,13 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "options", "advantage"), EXPECTED)
-def test_a_recipe_is_made_of_the_parts_its_docstring_states(
+def test_a_method_is_made_of_the_parts_its_docstring_states(
     name: str, options: dict[str, Any], advantage: dict[str, Any]
 ) -> None:
     assert methods.build(name, **options).config()["advantage"] == advantage
 
 
-def test_every_recipe_with_credit_of_its_own_is_looked_at() -> None:
+def test_every_method_with_credit_of_its_own_is_looked_at() -> None:
     plain = methods.grpo().advantage
     own = {name for name in methods.names() if methods.build(name).advantage != plain}
     assert own <= {name for name, _, _ in EXPECTED}

@@ -24,9 +24,9 @@ from groupwise.models.pack import Pack, pack
 from tests.equivalence.rollouts import make_stepwise_samples
 
 
-def _one_pack(window: int | None, attempts: int, steps: int = 6) -> Pack:
+def _one_pack(window: int | None, rollouts: int, steps: int = 6) -> Pack:
     (packed,) = pack(
-        make_stepwise_samples(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0
+        make_stepwise_samples(rollouts=rollouts, steps=steps, window=window), token_budget=10_000, gate=0.0
     )
     return packed
 
@@ -67,9 +67,9 @@ def _entries(keys: TreeKeys, length: int) -> torch.Tensor:
 
 
 @settings(max_examples=15, deadline=None)
-@given(window=st.sampled_from([None, 2]), attempts=st.integers(1, 8), steps=st.integers(1, 20))
-def test_blocks_are_those_that_the_dense_mask_has(window: int | None, attempts: int, steps: int) -> None:
-    placed = _one_pack(window, attempts, steps)
+@given(window=st.sampled_from([None, 2]), rollouts=st.integers(1, 8), steps=st.integers(1, 20))
+def test_blocks_are_those_that_the_dense_mask_has(window: int | None, rollouts: int, steps: int) -> None:
+    placed = _one_pack(window, rollouts, steps)
     seen = _see_by_mask(placed)
     mask = find_tree_keys(fill_last_block(placed.end), stretch=len(seen)).mask
     partial, full = _tables(mask)
@@ -83,14 +83,14 @@ def test_blocks_are_those_that_the_dense_mask_has(window: int | None, attempts: 
 @settings(max_examples=15, deadline=None)
 @given(
     window=st.sampled_from([None, 2]),
-    attempts=st.integers(2, 8),
+    rollouts=st.integers(2, 8),
     steps=st.integers(8, 20),
     blocks=st.sampled_from([1, 2, 3]),
 )
 def test_stretches_see_through_copies_what_nodes_see(
-    window: int | None, attempts: int, steps: int, blocks: int
+    window: int | None, rollouts: int, steps: int, blocks: int
 ) -> None:
-    placed = _one_pack(window, attempts, steps)
+    placed = _one_pack(window, rollouts, steps)
     seen = _see_by_mask(placed)
     keys = find_tree_keys(fill_last_block(placed.end), stretch=blocks * BLOCK)
     entries = _entries(keys, len(seen))

@@ -13,10 +13,10 @@ from groupwise.models.pack import Chains, pack
 from tests.equivalence.rollouts import make_stepwise_samples
 
 
-@given(window=st.sampled_from([None, 1, 2]), attempts=st.integers(1, 8), steps=st.integers(1, 12))
-def test_a_query_sees_of_its_runs_keys_what_the_mask_says(window: int | None, attempts: int, steps: int) -> None:
+@given(window=st.sampled_from([None, 1, 2]), rollouts=st.integers(1, 8), steps=st.integers(1, 12))
+def test_a_query_sees_of_its_runs_keys_what_the_mask_says(window: int | None, rollouts: int, steps: int) -> None:
     (placed,) = pack(
-        make_stepwise_samples(attempts=attempts, steps=steps, window=window), token_budget=10_000, gate=0.0
+        make_stepwise_samples(rollouts=rollouts, steps=steps, window=window), token_budget=10_000, gate=0.0
     )
     chains = Chains.of(placed.position_ids[0].numpy())
     seen = make_dense_mask(placed.end)[0, 0].numpy()

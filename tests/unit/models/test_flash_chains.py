@@ -24,7 +24,7 @@ def _any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _packs() -> list[Pack]:
-    several = [make_stepwise_samples(attempts=3, steps=6, window=window) for window in (None, 2)]
+    several = [make_stepwise_samples(rollouts=3, steps=6, window=window) for window in (None, 2)]
     laid = [pack(samples, token_budget=10_000, gate=0.0) for samples in (*several, make_tangled_samples())]
     plain = pack(several[0], token_budget=10_000, share=False)
     return [_with_chains(tensor) for packs in (*laid, plain) for tensor in packs]
@@ -57,7 +57,7 @@ def test_attention_and_its_gradients_are_those_of_the_mask(placed: Pack) -> None
 
 @pytest.mark.usefixtures("_any_machine")
 def test_rows_side_by_side_are_given_by_where_they_begin() -> None:
-    samples = make_stepwise_samples(attempts=2, window=2)
+    samples = make_stepwise_samples(rollouts=2, window=2)
     (placed,) = (_with_chains(tensor) for tensor in pack(samples, token_budget=10_000, share=False))
     actual = make_inputs(placed, torch.bfloat16, 8)
     assert actual["attention_mask"].shape == (1, 1, 1, 1)  # a stand-in: nothing is masked

@@ -119,7 +119,7 @@ def test_a_run_trains_and_resumes_and_its_checkpoint_is_the_adapter(folder: Path
     train(run)
     assert hash_weights(run.learner.weights()) != before
     stored = {path.name for path in (tmp_path / "whole" / "checkpoints" / "0002").glob("*.safetensors")}
-    assert stored == {"adapter_model.safetensors", "optimiser.safetensors"}
+    assert stored == {"adapter_model.safetensors", "optimizer.safetensors"}
     first = config.model_copy(update={"training": config.training.model_copy(update={"updates": 1})})
     train(open_run(first, tmp_path / "cut"))
     cut = open_run(config, tmp_path / "cut")

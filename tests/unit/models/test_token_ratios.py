@@ -12,7 +12,7 @@ LINEAR = 24_576
 
 
 @pytest.mark.parametrize(
-    ("prompt", "response", "attempts", "attention", "pointwise", "combined", "speed_up"),
+    ("prompt", "response", "rollouts", "attention", "pointwise", "combined", "speed_up"),
     [
         (4096, 1024, 4, 0.5200, 0.4000, 0.4207, 2.377),
         (8192, 1024, 4, 0.4074, 0.3333, 0.3535, 2.829),
@@ -25,17 +25,17 @@ LINEAR = 24_576
 def test_one_prompt_with_many_responses(
     prompt: int,
     response: int,
-    attempts: int,
+    rollouts: int,
     attention: float,
     pointwise: float,
     combined: float,
     speed_up: float,
 ) -> None:
     trunk = list(range(prompt))
-    merged = merge_sequences([trunk + [number] * response for number in range(attempts)])
+    merged = merge_sequences([trunk + [number] * response for number in range(rollouts)])
     # A token at depth d looks at d + 1 tokens; counted as a square, a row of length L costs L x L.
     tokens, pairs = len(merged), int(np.sum(2 * merged.depth + 1))
-    raw_tokens, raw_pairs = len(merged.node), attempts * (prompt + response) ** 2
+    raw_tokens, raw_pairs = len(merged.node), rollouts * (prompt + response) ** 2
     work, raw_work = LINEAR * tokens + pairs, LINEAR * raw_tokens + raw_pairs
     assert pairs / raw_pairs == pytest.approx(attention, abs=5e-5)
     assert tokens / raw_tokens == pytest.approx(pointwise, abs=5e-5)

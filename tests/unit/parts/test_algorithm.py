@@ -19,13 +19,13 @@ def test_an_algorithm_without_filters_keeps_every_row() -> None:
 
 def test_a_row_is_kept_only_if_every_filter_keeps_its_step() -> None:
     algorithm = Algorithm(advantage=GRPO, filters=(DropSolved(), DropPivot()))
-    # t0 is solved. In t1 the lower median of 0, 1, 2 is 1, so the middle attempt is the pivot.
+    # t0 is solved. In t1 the lower median of 0, 1, 2 is 1, so the middle rollout is the pivot.
     assert algorithm.keep(single_steps([1, 1, 1], [0, 1, 2])).tolist() == [False] * 3 + [True, False, True]
 
 
 def test_what_is_kept_comes_back_in_the_order_of_the_rows() -> None:
-    rows = table("task attempt index reward", ("q", 1, 0, 1.0), ("q", 2, 0, 2.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
-    # Returns 0, 1, 2: attempt 1 is the pivot and stands in the first row.
+    rows = table("task rollout index reward", ("q", 1, 0, 1.0), ("q", 2, 0, 2.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
+    # Returns 0, 1, 2: rollout 1 is the pivot and stands in the first row.
     assert Algorithm(advantage=GRPO, filters=("drop_pivot",)).keep(rows).tolist() == [False, True, True, True]
 
 

@@ -22,7 +22,7 @@ from groupwise.credit import (
 from groupwise.parts.part import find_part_class, kind_of, load_catalogue, name_of
 from tests.unit.tables import single_steps
 
-GROUPERS = "Valid: among_solved, by_attempt, by_branch, by_edge, by_history, ... (9 in all)"
+GROUPERS = "Valid: among_solved, by_rollout, by_branch, by_edge, by_history, ... (9 in all)"
 
 SMALLEST = {"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "episode_return"}}
 
@@ -33,7 +33,7 @@ class ByParity(Part, slot="grouper"):
     offset: int = 0
 
     def __call__(self, table: StepTable) -> np.ndarray:
-        return (table.attempt + self.offset) % 2
+        return (table.rollout + self.offset) % 2
 
 
 class NotAPart:
@@ -111,7 +111,7 @@ def test_a_kind_of_another_slot_is_unknown_in_this_one() -> None:
 def test_an_unknown_kind_is_named_with_the_nearest_valid_one() -> None:
     assert with_by({"kind": "by_histori"}) == (
         "there is no grouper 'by_histori'; did you mean 'by_history'? Valid: by_history, by_state, among_solved, "
-        "by_attempt, by_branch, ... (9 in all)"
+        "by_rollout, by_branch, ... (9 in all)"
     )
 
 
@@ -127,7 +127,7 @@ def test_a_part_from_elsewhere_is_named_by_module_and_class() -> None:
     algorithm = Algorithm(advantage=SMALLEST | {"by": {"kind": HERE, "offset": 1}, "scale": "no_scale"})
     assert isinstance(algorithm.advantage, Relative)
     assert algorithm.advantage.by == ByParity(offset=1)
-    # Attempts 0 and 2 with returns 1 and 5 have the mean 3; attempts 1 and 3 with 2 and 8 have 5.
+    # Rollouts 0 and 2 with returns 1 and 5 have the mean 3; rollouts 1 and 3 with 2 and 8 have 5.
     assert algorithm.advantage(single_steps([1, 2, 5, 8])).values.tolist() == [-2, -3, 2, 3]
 
 
@@ -171,7 +171,7 @@ def test_parts_are_frozen_and_equal_by_their_fields() -> None:
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_every_recipe_is_the_same_after_writing_it_down_and_reading_it_back(name: str) -> None:
+def test_every_method_is_the_same_after_writing_it_down_and_reading_it_back(name: str) -> None:
     algorithm = methods.build(name)
     assert Algorithm(**algorithm.config()) == algorithm
 
@@ -185,7 +185,7 @@ def test_a_configuration_is_complete_and_names_every_kind() -> None:
             "of": {"kind": "episode_return"},
             "baseline": {"kind": "mean"},
             "scale": {"kind": "deviation", "ddof": 1, "eps": 1e-6, "factor": 1.0},
-            "average": "attempt",
+            "average": "rollout",
             "alone": "zero",
             "virtual": [1.0],
             "virtual_is_company": True,
@@ -223,7 +223,7 @@ def test_only_parts_that_compare_across_tasks_say_so() -> None:
 
 
 @pytest.mark.parametrize(
-    "slot", ["grouper", "filter", "signal", "baseline", "scale", "estimator", "shaper", "replay", "guidance"]
+    "slot", ["grouper", "filter", "signal", "baseline", "scale", "estimator", "shaper", "replay", "hint"]
 )
 def test_every_kind_of_a_catalogue_leads_to_its_class_and_back(slot: str) -> None:
     for kind, part in load_catalogue(slot).items():

@@ -24,7 +24,7 @@ from tests.unit.parts.remembering import Count, CountState
 
 TASKS = [Task(id="t1"), Task(id="t2")]
 TABLE = StepTable.from_columns(
-    task=["t2", "t1", "t1"], attempt=[0, 0, 1], index=[0, 0, 0], reward=[0.0, 1.0, 0.0], action=["a", "b", "c"]
+    task=["t2", "t1", "t1"], rollout=[0, 0, 1], step=[0, 0, 0], reward=[0.0, 1.0, 0.0], action=["a", "b", "c"]
 )
 
 
@@ -191,7 +191,7 @@ def test_a_row_has_a_number_for_each_index_and_its_last_for_all_later_steps() ->
     given = {"usual": np.array([[0.5, 0.25], [2.0, 3.0]])}
     assert read_columns("here", Remembers(columns=given), TASKS) == {"usual": {"t1": [0.5, 0.25], "t2": [2.0, 3.0]}}
     long = StepTable.from_columns(
-        task=["t2", "t1", "t1", "t1", "t2"], attempt=[0, 0, 0, 0, 0], index=[0, 2, 1, 0, 1], reward=[0.0] * 5
+        task=["t2", "t1", "t1", "t1", "t2"], rollout=[0, 0, 0, 0, 0], step=[0, 2, 1, 0, 1], reward=[0.0] * 5
     )
     table = join_columns(long, [before("a", usual={"t1": [0.5, 0.25], "t2": 7.0})])
     assert table.column("usual")[table.step_of_row].tolist() == [7.0, 0.25, 0.25, 0.5, 7.0]

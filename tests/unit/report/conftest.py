@@ -13,7 +13,7 @@ from tests.unit.report.run_folders import write_run
 
 @pytest.fixture(scope="session")
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six updates of four tasks, four attempts each, evaluated before, in the middle and after."""
+    """Six updates of four tasks, four rollouts each, evaluated before, in the middle and after."""
     return write_run(tmp_path_factory.mktemp("runs") / "home", evaluations=(0, 3, 6))
 
 

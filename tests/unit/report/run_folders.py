@@ -12,8 +12,8 @@ import tomli_w
 from groupwise import Algorithm, Step, StepTable, StopReason, Task, Trajectory, methods
 from groupwise.data.seeds import seed_of
 from groupwise.envs import Household
-from groupwise.envs.kit.panel import panel_hash
-from groupwise.store.journal import EvaluatedAttempt, Journal, Update
+from groupwise.envs.kit.task_set import task_set_hash
+from groupwise.store.journal import EvaluatedRollout, Journal, Update
 
 ENV = Household()
 
@@ -28,16 +28,16 @@ def settings(algorithm: Algorithm, **changes: Any) -> dict[str, Any]:
         "rollout": {
             "max_tokens": 8,
             "temperature": 1.0,
-            "plan": {"kind": "flat", "attempts": 4},
-            "memory": {"kind": "window", "steps": 2},
+            "plan": {"kind": "flat", "rollouts": 4},
+            "history": {"kind": "window", "steps": 2},
         },
         "training": {"updates": 6, "tasks": 4, "learner": {"learning_rate": 0.0005}},
-        "evaluation": {"split": "test", "tasks": 40, "attempts": 1, "temperature": 0.4},
+        "evaluation": {"split": "test", "tasks": 40, "rollouts": 1, "temperature": 0.4},
     } | changes
 
 
-def play(task: Task, attempt: int, skill: float, seed: int) -> Trajectory:
-    """An attempt by an agent that follows the expert so often, and else does something that comes to its mind."""
+def play(task: Task, rollout: int, skill: float, seed: int) -> Trajectory:
+    """A rollout by an agent that follows the expert so often, and else does something that comes to its mind."""
     draw, env = Random(seed), ENV.open(task)
     steps: list[Step] = []
     outcome = None
@@ -59,22 +59,24 @@ def play(task: Task, attempt: int, skill: float, seed: int) -> Trajectory:
             )
         )
     return Trajectory(
-        id=f"{task.id}/{attempt}",
+        id=f"{task.id}/{rollout}",
         task=task,
-        attempt=attempt,
+        rollout=rollout,
         steps=tuple(steps),
         scores={"success": float(bool(outcome.success)), "return": sum(step.reward for step in steps)},
         stop=StopReason.TERMINATED if outcome.terminated else StopReason.TRUNCATED,
     )
 
 
-def play_update(number: int, *, tasks: int, attempts: int, skill: float) -> list[Trajectory]:
-    """The attempts of an update."""
-    panel = ENV.panel("train")
+def play_update(number: int, *, tasks: int, rollouts: int, skill: float) -> list[Trajectory]:
+    """The rollouts of an update."""
+    task_set = ENV.task_set("train")
     return [
-        play(panel[((number - 1) * tasks + place) % len(panel)], attempt, skill, seed_of(0, number, place, attempt))
+        play(
+            task_set[((number - 1) * tasks + place) % len(task_set)], rollout, skill, seed_of(0, number, place, rollout)
+        )
         for place in range(tasks)
-        for attempt in range(attempts)
+        for rollout in range(rollouts)
     ]
 
 
@@ -94,29 +96,29 @@ def metrics_of(trajectories: Sequence[Trajectory], number: int, updates: int) ->
         "rollout/steps": len(steps) / len(trajectories),
         "rollout/valid": sum(bool(step.valid) for step in steps) / len(steps),
         "rollout/entropy": 1.6 * (1 - done) ** 2 + 0.25 + 0.06 * draw.random(),
-        "credit/compared": 0.99 - 0.1 * done + 0.01 * draw.random(),
+        "advantage/compared": 0.99 - 0.1 * done + 0.01 * draw.random(),
         "loss/total": -0.05 * done + 0.02 * draw.gauss(0, 1),
         "loss/kl_to_reference": 0.3 * done**2 + 0.01 * draw.random(),
         "learner/grad_norm": 0.4 + 0.3 * draw.random(),
         "seconds/rollout": 3.0 + draw.random(),
-        "seconds/credit": 0.02,
+        "seconds/advantages": 0.02,
         "seconds/learn": 4.0 + draw.random(),
-        "seconds/handover": 0.01,
+        "seconds/sync": 0.01,
     }
 
 
-def play_panel(number: int, *, tasks: int, skill: float, split: str = "test") -> list[EvaluatedAttempt]:
-    """An evaluation, one attempt a task."""
-    panel = ENV.panel(split)[:tasks]
-    trajectories = [play(task, 0, skill, seed_of(1, number, place)) for place, task in enumerate(panel)]
+def play_task_set(number: int, *, tasks: int, skill: float, split: str = "test") -> list[EvaluatedRollout]:
+    """An evaluation, one rollout a task."""
+    task_set = ENV.task_set(split)[:tasks]
+    trajectories = [play(task, 0, skill, seed_of(1, number, place)) for place, task in enumerate(task_set)]
     return [
-        EvaluatedAttempt(
+        EvaluatedRollout(
             number=number,
             split=split,
             seed=0,
             task=trajectory.task.id,
-            attempt=0,
-            panel=panel_hash(panel),
+            rollout=0,
+            task_set=task_set_hash(task_set),
             tags=",".join(trajectory.task.tags),
             stop=trajectory.stop.value,
             success=trajectory.scores["success"],
@@ -137,20 +139,20 @@ def write_run(
     *,
     updates: int = 6,
     tasks: int = 4,
-    attempts: int = 4,
+    rollouts: int = 4,
     algorithm: Algorithm | None = None,
     evaluations: Sequence[int] = (),
     evaluation_tasks: int = 40,
     **changes: Any,
 ) -> Path:
-    """Write the folder of a run; `evaluations` are the updates after which the test panel was played."""
+    """Write the folder of a run; `evaluations` are the updates after which the test task set was played."""
     method = algorithm or methods.hgpo()
-    changes = ({"made_by": {"recipe": "hgpo"}} if algorithm is None else {}) | changes
+    changes = ({"made_by": {"method": "hgpo"}} if algorithm is None else {}) | changes
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text(tomli_w.dumps(settings(method, **changes)), encoding="utf-8")
     with Journal(folder / "journal.sqlite") as journal:
         for number in range(1, updates + 1):
-            trajectories = play_update(number, tasks=tasks, attempts=attempts, skill=skill_at(number / updates))
+            trajectories = play_update(number, tasks=tasks, rollouts=rollouts, skill=skill_at(number / updates))
             journal.write(
                 Update(
                     number=number,
@@ -162,5 +164,5 @@ def write_run(
             )
         for number in evaluations:
             skill = skill_at(number / max(updates, 1))
-            journal.write_evaluation(play_panel(number, tasks=evaluation_tasks, skill=skill))
+            journal.write_evaluation(play_task_set(number, tasks=evaluation_tasks, skill=skill))
     return folder

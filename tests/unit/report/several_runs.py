@@ -17,11 +17,11 @@ def write_small_run(
     folder: Path,
     *,
     seed: int = 0,
-    recipe: str = "grpo",
+    method: str = "grpo",
     updates: int = 3,
     wins: Mapping[int, int] | None = None,
     tasks: int = 4,
-    panel: str = "p",
+    task_set: str = "p",
     tags: Sequence[str] = ("easy", "hard"),
     with_costs: bool = True,
     with_success: bool = True,
@@ -30,8 +30,8 @@ def write_small_run(
     """Write a run; `wins` says how many of its tasks were solved at the evaluation after an update."""
     settings = {
         "seed": seed,
-        "algorithm": methods.build(recipe).config(),
-        "made_by": {"recipe": recipe},
+        "algorithm": methods.build(method).config(),
+        "made_by": {"method": method},
         "env": {"kind": "household"},
         "model": {"kind": "tiny"},
         "training": {"updates": 3, "tasks": 2},
@@ -52,7 +52,7 @@ def write_small_run(
                     make_evaluated(
                         number=number,
                         task=f"t{task}",
-                        panel=panel,
+                        task_set=task_set,
                         tags=tags[task % len(tags)] if tags else "",
                         success=float(task < solved) if with_success else None,
                         outcome=float(task < solved),

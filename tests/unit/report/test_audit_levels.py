@@ -25,16 +25,16 @@ Id = tuple[Any, Any, int]
 
 
 def identity(row: Row) -> Id:
-    return row["task"], row["attempt"], int(str(row["index"]))
+    return row["task"], row["rollout"], int(str(row["step"]))
 
 
 def returns_to_go(rows: list[Row]) -> dict[Id, Fraction]:
     returns: dict[Id, Fraction] = {}
     later: dict[tuple[Any, Any], Fraction] = defaultdict(Fraction)
     for row in sorted(rows, key=identity, reverse=True):
-        task, attempt, _ = identity(row)
-        later[task, attempt] = Fraction(float(str(row["reward"]))) + Fraction(GAMMA) * later[task, attempt]
-        returns[identity(row)] = later[task, attempt]
+        task, rollout, _ = identity(row)
+        later[task, rollout] = Fraction(float(str(row["reward"]))) + Fraction(GAMMA) * later[task, rollout]
+        returns[identity(row)] = later[task, rollout]
     return returns
 
 
@@ -42,9 +42,9 @@ def windows(rows: list[Row], depth: int) -> dict[Id, Hashable]:
     """Each step's task, state and `depth` states before it; None where one is missing."""
     state = {identity(row): row["state"] for row in rows}
     windows_by_step: dict[Id, Hashable] = {}
-    for task, attempt, index in state:
-        window = tuple(state.get((task, attempt, index - k)) for k in range(depth + 1))
-        windows_by_step[task, attempt, index] = None if None in window else (task, window)
+    for task, rollout, index in state:
+        window = tuple(state.get((task, rollout, index - k)) for k in range(depth + 1))
+        windows_by_step[task, rollout, index] = None if None in window else (task, window)
     return windows_by_step
 
 
@@ -114,7 +114,7 @@ def test_the_random_tables_do_flip_signs_and_split_states() -> None:
 
 
 def test_a_state_reached_by_two_histories_worked_by_hand() -> None:
-    # Four attempts end in m; two come from a with returns 0 and 1, two from b with returns 3 and 4. gamma = 1.
+    # Four rollouts end in m; two come from a with returns 0 and 1, two from b with returns 3 and 4. gamma = 1.
     rows = walks(["a", "m"], ["a", "m"], ["b", "m"], ["b", "m"], rewards=[[0, 0], [0, 1], [0, 3], [0, 4]])
     shallow, deep = audit_tables([rows], GRPO, depth=1, gamma=1).levels
     assert shallow == HistoryLevel(
@@ -159,7 +159,7 @@ def test_groups_of_one_return_are_counted_as_equal_and_have_no_relative_shift() 
 
 
 def test_a_step_too_early_for_the_depth_is_one_more_history() -> None:
-    # The state a is met at the start of two attempts and after b in the third: split at depth 1, two too early.
+    # The state a is met at the start of two rollouts and after b in the third: split at depth 1, two too early.
     rows = walks(["a"], ["a"], ["b", "a"])
     deep = audit_tables([rows], GRPO, depth=1, gamma=1).levels[1]
     assert (deep.split_steps, deep.too_early_steps, deep.alone_steps) == (3, 3, 1)

@@ -1,4 +1,4 @@
-"""The audit token by token: what recipes make of tokens, held against plain loops; what is refused; files in parts."""
+"""The audit token by token: what methods make of tokens, held against plain loops; what is refused; files in parts."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def audit(table: StepTable, tokens: TokenTable, algorithms: dict[str, Algorithm]
 
 
 def columns_of(result: Audit) -> list[TokenColumn]:
-    assert result.token_recipes is not None
-    return result.token_recipes
+    assert result.token_methods is not None
+    return result.token_methods
 
 
-# Credit of two attempts 1 and -1; three tokens and one.
+# Credit of two rollouts 1 and -1; three tokens and one.
 TABLE = single_steps([3, 1])
 TOKENS = TokenTable.from_rows(TABLE, [{"response_ids": [5, 6, 7]}, {"response_ids": [8]}])
 
@@ -68,17 +68,17 @@ def test_tokens_by_hand() -> None:
 def test_the_tokens_that_change_most_come_first() -> None:
     movers = audit(TABLE, TOKENS, {"steps": STEPS, "halved": HALVED}).token_movers
     assert movers is not None
-    assert [(mover.attempt, mover.position, mover.token, mover.before, mover.after) for mover in movers] == [
+    assert [(mover.rollout, mover.position, mover.token, mover.before, mover.after) for mover in movers] == [
         (0, 0, 5, 1.0, 0.25),
         (0, 1, 6, 1.0, 0.5),
     ]
 
 
-def test_without_a_recipe_that_gives_tokens_credit_nothing_is_said_of_tokens() -> None:
+def test_without_a_method_that_gives_tokens_credit_nothing_is_said_of_tokens() -> None:
     result = audit(TABLE, TOKENS, {"steps": STEPS})
-    assert (result.token_recipes, result.token_movers) == (None, None)
+    assert (result.token_methods, result.token_movers) == (None, None)
     assert result.as_json().keys() == audit_tables([TABLE], {"steps": STEPS}).as_json().keys()
-    assert "token_recipes" not in result.as_json()
+    assert "token_methods" not in result.as_json()
 
 
 def correlate(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -109,7 +109,7 @@ def test_every_number_is_that_of_a_plain_loop(seed: int) -> None:
                 float(given.values[k] if given else earned.by_step().values[step]),
                 keep[step] and bool(given.trains[k] if given else True),
             )
-            for k, step in enumerate(tokens.step.tolist())
+            for k, step in enumerate(tokens.row.tolist())
         ]
     for column in columns_of(audit(table, tokens, algorithms)):
         own = credit[column.name]
@@ -129,7 +129,7 @@ def test_every_number_is_that_of_a_plain_loop(seed: int) -> None:
 # Refusals
 
 
-def test_a_recipe_whose_columns_are_missing_is_refused_by_their_names() -> None:
+def test_a_method_whose_columns_are_missing_is_refused_by_their_names() -> None:
     bare = TokenTable.from_rows(TABLE, [{}, {}])
     for name, tokens, missing in (
         ("spo_chain", TOKENS, "segment_ends, segment_values"),
@@ -140,18 +140,18 @@ def test_a_recipe_whose_columns_are_missing_is_refused_by_their_names() -> None:
         with pytest.raises(ConfigError) as raised:
             audit(TABLE, tokens, {"grpo": methods.grpo(), name: methods.build(name)})
         assert str(raised.value) == (
-            f"recipe {name!r} needs {missing}, which the file does not have; leave the recipe out, or "
+            f"method {name!r} needs {missing}, which the file does not have; leave the method out, or "
             "audit a recording that has them (docs/reference/rollouts.md)"
         )
 
 
-def test_what_a_part_refuses_is_told_with_the_recipe() -> None:
+def test_what_a_part_refuses_is_told_with_the_method() -> None:
     columns = {"segment_ends": [[3], [1]], "segment_values": [[], []]}
     table = StepTable.from_columns(
-        task=["t", "t"], attempt=[0, 1], index=[0, 0], reward=[1.0, 0.0], tokens=[3, 1], **columns
+        task=["t", "t"], rollout=[0, 1], step=[0, 0], reward=[1.0, 0.0], tokens=[3, 1], **columns
     )
     algorithm = Algorithm(advantage=methods.rloo().advantage, token_credit=SegmentCredit())
-    with pytest.raises(RecordError, match=r"^recipe 'mine': task 't', .* \(logp_behaviour\) were not recorded"):
+    with pytest.raises(RecordError, match=r"^method 'mine': task 't', .* \(logp_behaviour\) were not recorded"):
         audit(table, TOKENS, {"mine": algorithm})
 
 
@@ -160,37 +160,37 @@ def test_what_a_part_refuses_is_told_with_the_recipe() -> None:
 ROWS = [
     row(
         task,
-        attempt,
+        rollout,
         0,
         "s",
-        float(attempt == "a"),
-        response_ids=[5, 6, 7] if attempt == "a" else [5, 8],
-        entropy=[0.1, 0.2, 0.6] if attempt == "a" else [0.1, 0.3],
-        logp_behaviour=[-0.5] * (3 if attempt == "a" else 2),
+        float(rollout == "a"),
+        response_ids=[5, 6, 7] if rollout == "a" else [5, 8],
+        entropy=[0.1, 0.2, 0.6] if rollout == "a" else [0.1, 0.3],
+        logp_behaviour=[-0.5] * (3 if rollout == "a" else 2),
     )
     for task in ("t", "u", "v", "w")
-    for attempt in ("a", "b")
+    for rollout in ("a", "b")
 ]
 
 
 def test_a_file_with_token_columns_is_compared_token_by_token(tmp_path: Path) -> None:
     file = write(tmp_path / "rollouts.jsonl", ROWS)
-    data: dict[str, Any] = show_json("audit", file, "--recipe", "dr_grpo", "--recipe", "gtpo")
-    step, token = data["token_recipes"]
+    data: dict[str, Any] = show_json("audit", file, "--method", "dr_grpo", "--method", "gtpo")
+    step, token = data["token_methods"]
     assert (step["has_own_credit"], token["has_own_credit"]) == (False, True)
     # Token 5 begins good and bad answers: doubled in the good, spared in the bad. Entropy costs a tenth of its mean.
     good, bad = 0.5 - 0.1 * 0.3, -0.5 - 0.1 * 0.2
     assert token["mean_size"] == pytest.approx((4 * good + -bad) / 5)
     assert (token["tokens"], token["silent_tokens"]) == (20, 4)
-    lines = words(invoke("audit", file, "--recipe", "dr_grpo", "--recipe", "gtpo"))
-    assert any(line.startswith("Credit of 20 sampled tokens under each recipe") for line in lines)
+    lines = words(invoke("audit", file, "--method", "dr_grpo", "--method", "gtpo"))
+    assert any(line.startswith("Credit of 20 sampled tokens under each method") for line in lines)
     assert "Tokens that change most from dr_grpo to gtpo" in lines
 
 
 def test_a_parquet_file_gives_the_same(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     pyarrow = pytest.importorskip("pyarrow")
-    asked = ("--recipe", "dr_grpo", "--recipe", "gtpo")
+    asked = ("--method", "dr_grpo", "--method", "gtpo")
     expected = show_json("audit", write(tmp_path / "rollouts.jsonl", ROWS), *asked)
     path = tmp_path / "rollouts.parquet"
     note = {b"groupwise.rollouts": json.dumps({"format": "groupwise.rollouts", "version": 1, "meta": {}}).encode()}
@@ -214,7 +214,7 @@ def test_a_large_file_is_compared_in_parts_like_a_small_one(tmp_path: Path) -> N
 
     parts, whole = audit_chunks(300).as_json(), audit_chunks(1 << 20).as_json()
     assert parts["token_movers"] == whole["token_movers"]
-    assert round_floats(parts["token_recipes"]) == round_floats(whole["token_recipes"])
+    assert round_floats(parts["token_methods"]) == round_floats(whole["token_methods"])
 
 
 def round_floats(data: object) -> Any:

@@ -39,20 +39,20 @@ def tokens_of(ids: list[int], values: list[float], trains: list[bool], *, forced
 
 def test_a_group_has_the_credit_of_its_tokens(tmp_path: Path) -> None:
     group = read_group(write_token_run(tmp_path / "run"))
-    first, second = (attempt.steps[0].tokens for attempt in group.attempts)
+    first, second = (rollout.steps[0].tokens for rollout in group.rollouts)
     assert first is not None
     assert second is not None
     assert (first.values.tolist(), first.trains.tolist(), first.num_forced) == (FIRST_CREDIT, FIRST_TRAINS, 1)
     assert (second.values.tolist(), second.trains.all(), second.num_forced) == (SECOND_CREDIT, True, 0)
     assert first.describe() == "4 of 5 sampled tokens train; credit +0.250 to +0.750, sum +2.000"
-    assert group.attempts[0].steps[0].credit == 1.0, "the step's own credit stays beside it"
-    assert (group.pairs, group.attempts[0].steps[0].channels) == (None, {})
+    assert group.rollouts[0].steps[0].credit == 1.0, "the step's own credit stays beside it"
+    assert (group.pairs, group.rollouts[0].steps[0].channels) == (None, {})
 
 
 def test_without_a_token_part_nothing_is_said_of_tokens(tmp_path: Path) -> None:
     group = read_group(write_token_run(tmp_path / "run", CHANNELLED))
-    assert [attempt.steps[0].tokens for attempt in group.attempts] == [None, None]
-    assert [attempt.steps[0].channels for attempt in group.attempts] == [{"tempo": 0.5}, {"tempo": -0.5}]
+    assert [rollout.steps[0].tokens for rollout in group.rollouts] == [None, None]
+    assert [rollout.steps[0].channels for rollout in group.rollouts] == [{"tempo": 0.5}, {"tempo": -0.5}]
 
 
 def test_the_pairs_of_a_group_say_who_why_and_by_how_much(tmp_path: Path) -> None:
@@ -61,28 +61,28 @@ def test_the_pairs_of_a_group_say_who_why_and_by_how_much(tmp_path: Path) -> Non
     (pair,) = group.pairs
     assert (pair.winner, pair.loser, pair.winner_step, pair.gap, pair.weight) == (0, 1, None, 1.0, 1.0)
     assert pair.describe() == (
-        "rollout 0 over rollout 1: best and worst attempt at the task: return 1 against 0; margin 1, weight 1"
+        "rollout 0 over rollout 1: best and worst rollout at the task: return 1 against 0; margin 1, weight 1"
     )
 
 
 def test_a_group_whose_loss_reads_pairs_teaches_by_its_pairs(tmp_path: Path) -> None:
-    even = [answer(attempt, "three is nine", 1.0, [3], []) for attempt in (0, 1)]
+    even = [answer(rollout, "three is nine", 1.0, [3], []) for rollout in (0, 1)]
     assert read_group(write_token_run(tmp_path / "even", PAIRED, even)).teaches is False
     assert read_group(write_token_run(tmp_path / "run", PAIRED)).teaches is True
 
 
 def test_a_group_teaches_where_a_token_that_trains_has_credit_though_no_step_has(tmp_path: Path) -> None:
-    even = [answer(attempt, "three is nine", 1.0, [1, 3], [0.5]) for attempt in (0, 1)]
+    even = [answer(rollout, "three is nine", 1.0, [1, 3], [0.5]) for rollout in (0, 1)]
     group = read_group(write_token_run(tmp_path / "run", INSIDE, even))
     assert [step.credit for step in group.steps] == [0.0, 0.0]
     assert group.teaches
 
 
 def test_what_a_journal_lacks_costs_the_tokens_and_is_said(tmp_path: Path) -> None:
-    bare = [answer(attempt.attempt, "nine", attempt.steps[0].reward, [9], []) for attempt in ANSWERS]
+    bare = [answer(rollout.rollout, "nine", rollout.steps[0].reward, [9], []) for rollout in ANSWERS]
     group = read_group(write_token_run(tmp_path / "run", INSIDE, bare))
-    assert group.attempts[0].steps[0].tokens is None
-    assert group.attempts[0].steps[0].compared is True
+    assert group.rollouts[0].steps[0].tokens is None
+    assert group.rollouts[0].steps[0].compared is True
     assert group.details_missing.startswith("The credit of tokens and channels cannot be derived again (")
     assert "segment_ends is [9]" in group.details_missing
 

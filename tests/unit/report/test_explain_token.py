@@ -75,7 +75,7 @@ class Weighted(Part, slot="token_credit"):
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         weight = np.linspace(0.0, 3.0, len(tokens))
         return TokenCredit(
-            values=weight * credit.values[tokens.step],
+            values=weight * credit.values[tokens.row],
             trains=np.ones(len(tokens), dtype=np.bool_),
             trace=TokenTrace(weight=weight, part=self),
         )
@@ -128,14 +128,14 @@ def half(part: object) -> Credit:
 
 
 def test_a_trace_from_elsewhere_explains_itself_and_what_it_was_made_of() -> None:
-    explanation = explain_step(TABLE, half("Half"), task="t0", attempt=1, index=0)
+    explanation = explain_step(TABLE, half("Half"), task="t0", rollout=1, index=0)
     assert (explanation.what, explanation.value, explanation.by_hand, explanation.formula) == (
         "Half",
         -0.5,
         -0.5,
         "-1 / 2",
     )
-    assert [(member.attempt, member.value, member.is_self) for member in explanation.members] == [(1, -1.0, True)]
+    assert [(member.rollout, member.value, member.is_self) for member in explanation.members] == [(1, -1.0, True)]
     ((weight, inner),) = explanation.inner
     assert (weight, inner.formula) == (0.5, "(1 - 2) / 1 = -1")
     assert explanation.list_not_derived() == ()
@@ -143,7 +143,7 @@ def test_a_trace_from_elsewhere_explains_itself_and_what_it_was_made_of() -> Non
 
 def test_a_trace_that_derives_something_else_is_refused() -> None:
     with pytest.raises(RecordError) as raised:
-        explain_step(TABLE, half("wrong"), task="t0", attempt=1, index=0)
+        explain_step(TABLE, half("wrong"), task="t0", rollout=1, index=0)
     assert str(raised.value) == ("the trace HalfTrace of wrong: derive gave the float 0.5, but a Derivation is needed")
 
 
@@ -156,15 +156,15 @@ class SilentTrace:
 def test_a_trace_that_derives_nothing_is_said_to() -> None:
     trace = SilentTrace(values=np.array([0.25, 0.5]), compared=np.ones(2, dtype=np.bool_))
     credit = Credit(trace=trace, step_of_row=TABLE.step_of_row)  # type: ignore[arg-type]
-    explanation = explain_step(TABLE, credit, task="t0", attempt=1, index=0)
+    explanation = explain_step(TABLE, credit, task="t0", rollout=1, index=0)
     assert (explanation.value, explanation.by_hand, explanation.largest_gap()) == (0.5, None, None)
     assert explanation.list_not_derived() == ("the credit, whose trace SilentTrace has no part and no derive",)
 
 
 def test_a_signal_that_is_a_column_is_read_again() -> None:
-    rows = table("task attempt index reward probe", ("q", 0, 0, 0.0, 0.5), ("q", 1, 0, 0.0, 1.0))
+    rows = table("task rollout index reward probe", ("q", 0, 0, 0.0, 0.5), ("q", 1, 0, 0.0, 1.0))
     estimator = Relative(by=ByTask(), of=ColumnSignal(name="probe"), scale=NoScale())
-    explanation = explain_step(rows, estimator(rows), task="q", attempt=0, index=0)
+    explanation = explain_step(rows, estimator(rows), task="q", rollout=0, index=0)
     assert (explanation.formula, explanation.inner[0][1].formula) == ("(0.5 - 0.75) / 1 = -0.25", "0.5")
     assert explanation.list_not_derived() == ()
 
@@ -175,7 +175,7 @@ def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
             return 2 * table.reward
 
     estimator = Relative(by=ByTask(), of=Doubled(), scale=NoScale())
-    explanation = explain_step(TABLE, estimator(TABLE), task="t0", attempt=0, index=0)
+    explanation = explain_step(TABLE, estimator(TABLE), task="t0", rollout=0, index=0)
     assert explanation.value == 2
     assert explanation.list_not_derived() == ("the value of Doubled",)
     assert (explanation.by_hand, explanation.inner[0][1].by_hand) == (2.0, None)

@@ -14,8 +14,8 @@ from groupwise.store import RolloutsFile
 HEADER = {"format": "groupwise.rollouts", "version": 1, "meta": {}}
 
 
-def step(attempt: int, index: int, state: Any = "s", reward: float = 0.0, **more: Any) -> dict[str, Any]:
-    return {"task": "t", "attempt": attempt, "index": index, "state": state, "reward": reward} | more
+def step(rollout: int, index: int, state: Any = "s", reward: float = 0.0, **more: Any) -> dict[str, Any]:
+    return {"task": "t", "rollout": rollout, "step": index, "state": state, "reward": reward} | more
 
 
 def check_rows(folder: Path, *rows: dict[str, Any]) -> FaultTally:
@@ -27,9 +27,9 @@ def check_rows(folder: Path, *rows: dict[str, Any]) -> FaultTally:
     return tally
 
 
-def make_counting_attempt(attempt: int, text: str) -> list[dict[str, Any]]:
-    """An attempt of six steps whose states count up through the attempts, so that none is met twice."""
-    return [step(attempt, i, "start" if i == 0 else text.format(10 * attempt + i), action=f"a{i}") for i in range(6)]
+def make_counting_rollout(rollout: int, text: str) -> list[dict[str, Any]]:
+    """A rollout of six steps whose states count up through the rollouts, so that none is met twice."""
+    return [step(rollout, i, "start" if i == 0 else text.format(10 * rollout + i), action=f"a{i}") for i in range(6)]
 
 
 CLEAN = [step(0, 0, "a"), step(0, 1, "b", 1.0), step(1, 0, "a"), step(1, 1, "c")]
@@ -39,7 +39,7 @@ FAULTY: list[tuple[str, list[dict[str, Any]], IdentityFault]] = [
     (
         "duplicated-row",
         [*CLEAN, step(1, 1, "c")],
-        IdentityFault(kind="duplicated-row", lines=(5, 6), found="group 't', attempt 1, index 1 twice"),
+        IdentityFault(kind="duplicated-row", lines=(5, 6), found="group 't', rollout 1, index 1 twice"),
     ),
     (
         "two-first-observations",
@@ -49,12 +49,12 @@ FAULTY: list[tuple[str, list[dict[str, Any]], IdentityFault]] = [
     (
         "two-outcomes",
         [step(0, 0, outcome=1.0), step(0, 1, outcome=0.0, reward=1.0), step(1, 0, outcome=1.0)],
-        IdentityFault(kind="two-outcomes", lines=(2, 3), found="group 't', attempt 0 has outcomes [0.0, 1.0]"),
+        IdentityFault(kind="two-outcomes", lines=(2, 3), found="group 't', rollout 0 has outcomes [0.0, 1.0]"),
     ),
     (
         "row-after-the-end",
         [step(0, 0, stop="terminated"), step(0, 1), step(1, 0, stop="truncated")],
-        IdentityFault(kind="row-after-the-end", lines=(2,), found="group 't', attempt 0 goes on after 'terminated'"),
+        IdentityFault(kind="row-after-the-end", lines=(2,), found="group 't', rollout 0 goes on after 'terminated'"),
     ),
     (
         "outcome-not-in-rewards",
@@ -64,16 +64,16 @@ FAULTY: list[tuple[str, list[dict[str, Any]], IdentityFault]] = [
     (
         "gap-in-steps",
         [step(0, 0), step(0, 3), step(1, 0)],
-        IdentityFault(kind="gap-in-steps", lines=(2,), found="group 't', attempt 0 has no step 1 but has 3"),
+        IdentityFault(kind="gap-in-steps", lines=(2,), found="group 't', rollout 0 has no step 1 but has 3"),
     ),
     (
-        "copied-attempt",
+        "copied-rollout",
         [step(0, 0, "a"), step(0, 1, "b"), step(1, 0, "a"), step(1, 1, "b"), step(2, 0, "a"), step(2, 1, "c")],
-        IdentityFault(kind="copied-attempt", lines=(4,), found="group 't': attempt 1 repeats attempt 0 in all 2 rows"),
+        IdentityFault(kind="copied-rollout", lines=(4,), found="group 't': rollout 1 repeats rollout 0 in all 2 rows"),
     ),
     (
         "counter-in-state",
-        make_counting_attempt(0, "door 3, step {}") + make_counting_attempt(1, "door 3, step {}"),
+        make_counting_rollout(0, "door 3, step {}") + make_counting_rollout(1, "door 3, step {}"),
         IdentityFault(
             kind="counter-in-state",
             lines=(3,),
@@ -86,9 +86,9 @@ FAULTY: list[tuple[str, list[dict[str, Any]], IdentityFault]] = [
         IdentityFault(kind="no-state", lines=(2,), found="group 't' has no state on any of 2 rows"),
     ),
     (
-        "lone-attempt",
+        "lone-rollout",
         [step(0, 0), step(0, 1)],
-        IdentityFault(kind="lone-attempt", lines=(2,), found="group 't' has one attempt"),
+        IdentityFault(kind="lone-rollout", lines=(2,), found="group 't' has one rollout"),
     ),
     (
         "several-versions",
@@ -121,10 +121,10 @@ def test_every_check_has_a_file_that_it_finds() -> None:
         "row-after-the-end",
         "gap-in-steps",
         "outcome-not-in-rewards",
-        "copied-attempt",
+        "copied-rollout",
         "counter-in-state",
         "no-state",
-        "lone-attempt",
+        "lone-rollout",
         "several-versions",
     ]
     assert {kind for kind, _, _ in FAULTY} == {check.kind for check in CHECKS}
@@ -161,7 +161,7 @@ def test_the_observation_tells_starts_apart_where_it_was_recorded(tmp_path: Path
     assert +check_rows(tmp_path, *same_text).counts == {}
 
 
-def test_attempts_that_were_recorded_from_the_middle_do_not_speak_of_starts(tmp_path: Path) -> None:
+def test_rollouts_that_were_recorded_from_the_middle_do_not_speak_of_starts(tmp_path: Path) -> None:
     rows = [step(0, 0, "a"), step(0, 1, "b"), step(1, 1, "b")]
     assert dict(+check_rows(tmp_path, *rows).counts) == {"gap-in-steps": 1}
 
@@ -172,20 +172,20 @@ def test_groups_are_checked_apart(tmp_path: Path) -> None:
 
 
 def test_a_file_of_groups_is_checked_by_group(tmp_path: Path) -> None:
-    rows = [row | {"group": f"g{row['attempt']}"} for row in CLEAN]
+    rows = [row | {"group": f"g{row['rollout']}"} for row in CLEAN]
     tally = check_rows(tmp_path, *rows)
-    assert dict(+tally.counts) == {"lone-attempt": 2}
-    assert [fault.found for fault in tally.examples["lone-attempt"]] == [
-        "group 'g0' has one attempt",
-        "group 'g1' has one attempt",
+    assert dict(+tally.counts) == {"lone-rollout": 2}
+    assert [fault.found for fault in tally.examples["lone-rollout"]] == [
+        "group 'g0' has one rollout",
+        "group 'g1' has one rollout",
     ]
 
 
-def test_an_attempt_of_one_step_is_no_copy(tmp_path: Path) -> None:
+def test_an_rollout_of_one_step_is_no_copy(tmp_path: Path) -> None:
     assert +check_rows(tmp_path, step(0, 0, "a"), step(1, 0, "a")).counts == {}
 
 
-def test_equal_attempts_with_different_rewards_are_no_copies(tmp_path: Path) -> None:
+def test_equal_rollouts_with_different_rewards_are_no_copies(tmp_path: Path) -> None:
     rows = [step(0, 0, "a"), step(0, 1, "b", 1.0), step(1, 0, "a"), step(1, 1, "b", 0.0)]
     assert +check_rows(tmp_path, *rows).counts == {}
 
@@ -197,7 +197,7 @@ def test_a_stop_on_the_last_row_is_where_it_belongs(tmp_path: Path) -> None:
 
 def test_states_that_look_like_times_are_called_so(tmp_path: Path) -> None:
     tally = check_rows(
-        tmp_path, *make_counting_attempt(0, "at 12:00:{:02d}"), *make_counting_attempt(1, "at 12:00:{:02d}")
+        tmp_path, *make_counting_rollout(0, "at 12:00:{:02d}"), *make_counting_rollout(1, "at 12:00:{:02d}")
     )
     assert tally.examples["counter-in-state"][0].found == (
         "group 't': 0 of 10 states meet, 10 would without numbers (they look like times)"
@@ -211,7 +211,7 @@ def test_numbered_states_that_meet_are_no_counters(tmp_path: Path) -> None:
 
 def test_a_short_group_is_not_suspected_of_counters(tmp_path: Path) -> None:
     # Seven later steps are too few to tell.
-    rows = make_counting_attempt(0, "step {}")[:5] + make_counting_attempt(1, "step {}")[:4]
+    rows = make_counting_rollout(0, "step {}")[:5] + make_counting_rollout(1, "step {}")[:4]
     assert +check_rows(tmp_path, *rows).counts == {}
 
 

@@ -35,8 +35,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_run(tmp_path / "run", algorithm=WITHOUT, updates=1)
 
 
-PLAYED = play_update(1, tasks=4, attempts=4, skill=0.6)
-VALID = sorted((attempt.task.id, attempt.attempt, [bool(step.valid) for step in attempt.steps]) for attempt in PLAYED)
+PLAYED = play_update(1, tasks=4, rollouts=4, skill=0.6)
+VALID = sorted((rollout.task.id, rollout.rollout, [bool(step.valid) for step in rollout.steps]) for rollout in PLAYED)
 
 
 def test_inspection_says_invalid_where_it_cannot_say_more(run: Path) -> None:
@@ -44,22 +44,22 @@ def test_inspection_says_invalid_where_it_cannot_say_more(run: Path) -> None:
     with RunFolder(run) as folder:
         groups = read_groups(folder, 1)
     flaws = [
-        (group.task, attempt.attempt, [step.flaw for step in attempt.steps])
+        (group.task, rollout.rollout, [step.flaw for step in rollout.steps])
         for group in groups
-        for attempt in group.attempts
+        for rollout in group.rollouts
     ]
-    words = [(task, attempt, ["" if valid else "invalid" for valid in flags]) for task, attempt, flags in VALID]
+    words = [(task, rollout, ["" if valid else "invalid" for valid in flags]) for task, rollout, flags in VALID]
     assert sorted(flaws) == words
 
 
-def test_past_attempts_come_back_with_what_is_known_of_them(run: Path) -> None:
+def test_past_rollouts_come_back_with_what_is_known_of_them(run: Path) -> None:
     with Journal(run / "journal.sqlite", read_only=True) as journal:
         trajectories = [
-            journal.past_attempts.read(past) for past in journal.past_attempts.newest(max_attempts=99, after=0)
+            journal.past_rollouts.read(past) for past in journal.past_rollouts.newest(max_rollouts=99, after=0)
         ]
-    assert {(step.well_formed, step.accepted) for attempt in trajectories for step in attempt.steps} == {(None, None)}
+    assert {(step.well_formed, step.accepted) for rollout in trajectories for step in rollout.steps} == {(None, None)}
     assert (
-        sorted((attempt.task.id, attempt.attempt, [step.valid for step in attempt.steps]) for attempt in trajectories)
+        sorted((rollout.task.id, rollout.rollout, [step.valid for step in rollout.steps]) for rollout in trajectories)
         == VALID
     )
 
@@ -84,9 +84,9 @@ def test_credit_is_computed_again_without_a_penalty_and_never_with_another_numbe
     assert other.reason.startswith("the table has a column 'valid' but no 'well_formed'")
 
 
-def test_attempts_of_before_beside_new_ones_leave_what_both_say(run: Path) -> None:
+def test_rollouts_of_before_beside_new_ones_leave_what_both_say(run: Path) -> None:
     with Journal(run / "journal.sqlite", read_only=True) as journal:
-        (past,) = journal.past_attempts.newest(max_attempts=1, after=0)
-        recalled = journal.past_attempts.read(past)
-    table = StepTable.from_trajectories([*(attempt for attempt in PLAYED if attempt.task.id != past.task), recalled])
+        (past,) = journal.past_rollouts.newest(max_rollouts=1, after=0)
+        replayed = journal.past_rollouts.read(past)
+    table = StepTable.from_trajectories([*(rollout for rollout in PLAYED if rollout.task.id != past.task), replayed])
     assert {"valid"} == {"well_formed", "accepted", "valid"} & set(table.extra)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from groupwise.report.derived_credit import NUM_SHADES, CreditedTokens
-from groupwise.report.groups import PlayedAttempt, PlayedGroup, PlayedStep, read_groups
+from groupwise.report.groups import PlayedGroup, PlayedRollout, PlayedStep, read_groups
 from groupwise.report.page import (
     MAX_PAIRS,
     MAX_TOKENS,
-    MAX_TOKENS_OF_ATTEMPT,
+    MAX_TOKENS_OF_ROLLOUT,
     Scales,
     TokenShades,
     render_page,
@@ -64,9 +64,9 @@ def test_a_legend_says_what_the_shades_mean(tmp_path: Path) -> None:
 def test_pairs_stand_below_the_task_with_why_and_margin(tmp_path: Path) -> None:
     page = page_of(write_token_run(tmp_path / "run", PAIRED))
     (row,) = re.findall(r'<tr><th scope="row">(rollout 0)</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>', page)
-    assert row == ("rollout 0", "rollout 1", "best and worst attempt at the task: return 1 against 0", "1")
+    assert row == ("rollout 0", "rollout 1", "best and worst rollout at the task: return 1 against 0", "1")
     assert "The loss reads pairs of rollouts; they are listed below each task." in page
-    even = [answer(attempt, "nine", 1.0, [1], []) for attempt in (0, 1)]
+    even = [answer(rollout, "nine", 1.0, [1], []) for rollout in (0, 1)]
     assert "The loss reads pairs, and these rollouts form none." in page_of(
         write_token_run(tmp_path / "even", PAIRED, even)
     )
@@ -87,8 +87,8 @@ def test_a_hostile_text_stays_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pytest.importorskip("tokenizers")
     hostile = "<script>alert(1)</script>\x1b[2J\N{RIGHT-TO-LEFT OVERRIDE}"
     monkeypatch.setattr(token_runs, "WORDS", [*token_runs.WORDS, hostile])
-    attempts = [answer(0, f"so {hostile}", 1.0, [2], []), answer(1, "nine", 0.0, [1], [])]
-    page = page_of(write_token_run(tmp_path / "run", attempts=attempts))
+    rollouts = [answer(0, f"so {hostile}", 1.0, [2], []), answer(1, "nine", 0.0, [1], [])]
+    page = page_of(write_token_run(tmp_path / "run", rollouts=rollouts))
     Outline(page)
     assert "<script" not in page
     assert "\x1b" not in page
@@ -119,9 +119,9 @@ def make_step(index: int, num: int) -> PlayedStep:
 
 
 def make_group(steps: int, tokens: int) -> PlayedGroup:
-    attempt = PlayedAttempt(
+    rollout = PlayedRollout(
         task="t",
-        attempt=0,
+        rollout=0,
         stop="terminated",
         outcome=1.0,
         success=None,
@@ -129,7 +129,7 @@ def make_group(steps: int, tokens: int) -> PlayedGroup:
         error=None,
         steps=tuple(make_step(index, tokens) for index in range(steps)),
     )
-    return PlayedGroup(task="t", attempts=(attempt,))
+    return PlayedGroup(task="t", rollouts=(rollout,))
 
 
 def write(group: PlayedGroup, folder: Path) -> str:
@@ -145,13 +145,13 @@ def test_a_long_response_is_shown_at_both_ends_and_says_what_is_left_out(tmp_pat
     assert "token 999:" in text
 
 
-def test_an_attempt_of_ten_thousand_long_steps_makes_a_small_page(tmp_path: Path) -> None:
+def test_an_rollout_of_ten_thousand_long_steps_makes_a_small_page(tmp_path: Path) -> None:
     group = make_group(10_000, 500)
     text = write(group, tmp_path)
-    assert len(re.findall(r'<span class="[pm]\d"', text)) <= MAX_TOKENS_OF_ATTEMPT
-    (attempt,) = group.attempts
-    bare = replace(attempt, steps=tuple(replace(step, tokens=None) for step in attempt.steps))
-    plain = write_group(replace(group, attempts=(bare,)), TaskGoal(text="", tags=()), scales=Scales(reach=1.0))
+    assert len(re.findall(r'<span class="[pm]\d"', text)) <= MAX_TOKENS_OF_ROLLOUT
+    (rollout,) = group.rollouts
+    bare = replace(rollout, steps=tuple(replace(step, tokens=None) for step in rollout.steps))
+    plain = write_group(replace(group, rollouts=(bare,)), TaskGoal(text="", tags=()), scales=Scales(reach=1.0))
     assert len(text) - len(plain) < 250_000
     assert "500 of 500 sampled tokens train" in text
     assert "; not shaded, to keep the page small" in text
@@ -163,7 +163,7 @@ def test_no_more_pairs_are_listed_than_can_be_read(tmp_path: Path) -> None:
     with RunFolder(folder) as run:
         (group,) = read_groups(run, 1)
     assert group.pairs is not None
-    many = PlayedGroup(task="t", attempts=group.attempts, pairs=group.pairs * 100)
+    many = PlayedGroup(task="t", rollouts=group.rollouts, pairs=group.pairs * 100)
     text = write_group(many, TaskGoal(text="", tags=()), scales=Scales(reach=1.0))
     assert text.count("return 1 against 0") == MAX_PAIRS
     assert f"{100 - MAX_PAIRS} more are not listed" in text

@@ -19,12 +19,12 @@ from groupwise.store.run_folder import RunPaths
 from groupwise.training.evaluation.summary import Evaluation
 
 SETTINGS = {
-    "algorithm": {"recipe": "hgpo"},
+    "algorithm": {"method": "hgpo"},
     "env": {"kind": "household", "max_steps": 3},
     "model": {"kind": "tiny"},
-    "rollout": {"plan": {"kind": "flat", "attempts": 3}},
+    "rollout": {"plan": {"kind": "flat", "rollouts": 3}},
     "training": {"updates": 2, "tasks": 2},
-    "evaluation": {"tasks": 3, "attempts": 2},
+    "evaluation": {"tasks": 3, "rollouts": 2},
 }
 
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_frames_hold_what_the_journal_holds(folder: Path, library: Any) -> None:
     with Journal(RunPaths(folder).journal, read_only=True) as journal, read_run(folder, frames=library) as run:
-        metrics, attempts, credit = run.metrics(), run.attempts(), run.credit()
+        metrics, rollouts, credit = run.metrics(), run.rollouts(), run.credit()
         assert type(metrics).__module__.partition(".")[0] == library
         assert list(metrics["update"]) == [1, 2]
         assert set(metrics.columns) == {"update", *journal.metric_names()}
@@ -44,8 +44,8 @@ def test_frames_hold_what_the_journal_holds(folder: Path, library: Any) -> None:
             curve = dict(journal.curve(name))
             for number, value in zip(metrics["update"], metrics[name], strict=True):
                 assert value == curve[number] if number in curve else value is None or math.isnan(value)
-        assert len(attempts) == len(journal.attempts()) == 12
-        assert list(attempts["outcome"]) == [row["outcome"] for row in journal.attempts()]
+        assert len(rollouts) == len(journal.rollouts()) == 12
+        assert list(rollouts["outcome"]) == [row["outcome"] for row in journal.rollouts()]
         expected = [value for number in (1, 2) for row in journal.trajectories(number) for value in row["credit"]]
         assert list(credit["credit"]) == expected
         assert set(credit["compared"]) <= {True, False}
@@ -56,7 +56,7 @@ def test_frames_hold_what_the_journal_holds(folder: Path, library: Any) -> None:
         rows = [row for row in journal.evaluations() if row.number == 2]
         summary = Evaluation.from_rows(rows)
         assert (list(evaluations["low"])[-1], list(evaluations["high"])[-1]) == summary.interval
-        assert len(run.evaluation_attempts()) == len(journal.evaluations()) == 12
+        assert len(run.evaluation_rollouts()) == len(journal.evaluations()) == 12
         assert run.settings["algorithm"]["advantage"]["kind"] == "blend"
 
 
@@ -89,7 +89,7 @@ def test_a_run_that_was_closed_says_so(folder: Path) -> None:
     run = read_run(folder, frames="pandas")
     run.close()
     run.close()
-    for read in (run.metrics, run.attempts, run.credit, run.evaluations):
+    for read in (run.metrics, run.rollouts, run.credit, run.evaluations):
         with pytest.raises(FileError) as caught:
             read()
         assert str(caught.value) == (

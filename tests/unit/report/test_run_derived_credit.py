@@ -20,10 +20,10 @@ from groupwise.report.derived_credit import (
 )
 from groupwise.report.explain import explain_step
 from groupwise.training.samples import credit_batch
-from tests.oracles.variants import WITHOUT_FACTS
+from tests.oracles.variants import WITHOUT_INFO
 from tests.unit.report.run_folders import credit_of, play_update
 
-HOUSEHOLD = play_update(1, tasks=3, attempts=4, skill=0.4)
+HOUSEHOLD = play_update(1, tasks=3, rollouts=4, skill=0.4)
 
 
 def make_records(trajectories: Sequence[Trajectory], credit: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
@@ -40,17 +40,17 @@ def why_not(derived: DerivedCredit | UnderivableCredit) -> str:
     return derived.reason
 
 
-def walk(attempt: int, *states: Any, reward: float = 0.0) -> Trajectory:
+def walk(rollout: int, *states: Any, reward: float = 0.0) -> Trajectory:
     steps = tuple(
         Step(index=i, state_key=state, reward=reward if i == len(states) - 1 else 0.0, role="cook" if i % 2 else "maid")
         for i, state in enumerate(states)
     )
-    return Trajectory(id=f"t/{attempt}", task=Task(id="t"), attempt=attempt, steps=steps)
+    return Trajectory(id=f"t/{rollout}", task=Task(id="t"), rollout=rollout, steps=steps)
 
 
 @pytest.mark.parametrize("name", [name for name in methods.names() if name != "mars"])
-def test_every_recipe_gives_the_rows_the_credit_of_their_trajectories(name: str) -> None:
-    algorithm = methods.build(name, **WITHOUT_FACTS.get(name, {}))
+def test_every_method_gives_the_rows_the_credit_of_their_trajectories(name: str) -> None:
+    algorithm = methods.build(name, **WITHOUT_INFO.get(name, {}))
     again = DerivedCredit.compute(make_records(HOUSEHOLD, credit_of(algorithm, HOUSEHOLD)), algorithm)
     assert again.credit.values.tolist() == again.recorded
     assert again.agrees
@@ -68,12 +68,12 @@ def test_roles_and_states_that_are_tuples_come_back() -> None:
     assert table.extra["role"].tolist() == ["maid", "cook"] * 3
 
 
-def cut_off(attempt: int, reward: float, tokens: int, *, cut: bool = False, version: int = 4) -> Trajectory:
+def cut_off(rollout: int, reward: float, tokens: int, *, cut: bool = False, version: int = 4) -> Trajectory:
     step = Step(index=0, reward=reward, response_ids=(3,) * tokens, cut=cut)
-    return Trajectory(id=f"t/{attempt}", task=Task(id="t"), attempt=attempt, steps=(step,), versions=(version,))
+    return Trajectory(id=f"t/{rollout}", task=Task(id="t"), rollout=rollout, steps=(step,), versions=(version,))
 
 
-@pytest.mark.parametrize("filters", [("overlong_mask",), ({"kind": "staleness", "max_age": 0},)])
+@pytest.mark.parametrize("filters", [("overlong_mask",), ({"kind": "staleness", "max_staleness": 0},)])
 def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: tuple[Any, ...]) -> None:
     """Right, right, wrong on a token each, and a wrong one of 100 tokens, old and cut off, that does not train.
 
@@ -95,12 +95,12 @@ def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: t
     again = derive_credit(records, algorithm)
     assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == trained.values.tolist()
-    explained = [explain_step(again.table, again.credit, task="t", attempt=attempt, index=0) for attempt in range(4)]
+    explained = [explain_step(again.table, again.credit, task="t", rollout=rollout, index=0) for rollout in range(4)]
     assert max(explanation.largest_gap() for explanation in explained) <= 1e-12
 
 
 def test_company_counts_the_members_of_every_group() -> None:
-    # State s begins all three attempts; m follows it in two, n in one; then m again, with other histories.
+    # State s begins all three rollouts; m follows it in two, n in one; then m again, with other histories.
     trajectories = [walk(0, "s", "m"), walk(1, "s", "m", reward=1.0), walk(2, "s", "n", "m")]
     algorithm = methods.hgpo(depth=1)
     again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
@@ -158,5 +158,5 @@ def test_rows_that_make_no_table_have_no_credit() -> None:
     records = make_records(HOUSEHOLD, credit_of(methods.grpo(), HOUSEHOLD))
     records[0]["steps"][0]["reward"] = float("nan")
     assert why_not(derive_credit(records, methods.grpo())).startswith(
-        "column 'reward', row 0: found nan; drop the attempt"
+        "column 'reward', row 0: found nan; drop the rollout"
     )

@@ -13,7 +13,7 @@ from groupwise.training.run_reader import (
     compare_runs,
     find_setting_differences,
 )
-from tests.unit.report.run_folders import play_panel, write_run
+from tests.unit.report.run_folders import play_task_set, write_run
 
 
 def test_settings_differ_by_path_and_a_part_of_another_kind_counts_once() -> None:
@@ -45,11 +45,11 @@ def test_settings_lie_flat_under_their_paths() -> None:
 
 
 def test_two_runs_are_compared_at_the_last_update_that_both_have(tmp_path: Path) -> None:
-    long = write_run(tmp_path / "long", updates=3, tasks=2, attempts=2, evaluations=(0, 3), evaluation_tasks=8)
-    short = write_run(tmp_path / "short", updates=2, tasks=2, attempts=2, seed=5)
+    long = write_run(tmp_path / "long", updates=3, tasks=2, rollouts=2, evaluations=(0, 3), evaluation_tasks=8)
+    short = write_run(tmp_path / "short", updates=2, tasks=2, rollouts=2, seed=5)
     with Journal(short / "journal.sqlite") as journal:
-        journal.write_evaluation(play_panel(2, tasks=8, skill=0.3))
-        journal.write_evaluation(play_panel(2, tasks=6, skill=0.3, split="validation"))
+        journal.write_evaluation(play_task_set(2, tasks=8, skill=0.3))
+        journal.write_evaluation(play_task_set(2, tasks=6, skill=0.3, split="validation"))
     with RunFolder(long) as one, RunFolder(short) as other:
         differences = compare_runs(one, other)
         assert differences.settings == [SettingDifference(path="seed", first=0, second=5)]
@@ -59,7 +59,7 @@ def test_two_runs_are_compared_at_the_last_update_that_both_have(tmp_path: Path)
         assert loss == MetricDifference(name="loss/total", first=sides[0], second=sides[1])
         assert loss.change == sides[1] - sides[0]
         (score,) = differences.scores
-        assert (score.split, score.first.number, score.second.number, score.is_one_panel) == ("test", 3, 2, True)
+        assert (score.split, score.first.number, score.second.number, score.is_one_task_set) == ("test", 3, 2, True)
 
 
 def test_runs_that_share_no_update_still_compare_their_settings(tmp_path: Path) -> None:

@@ -25,28 +25,28 @@ def test_a_folder_has_its_settings_its_metrics_and_its_updates(run: RunFolder) -
     assert run.setting("evaluation.tasks") == 40
     assert run.setting("model.kind.of.nothing") is None
     assert run.updates == [1, 2, 3, 4, 5, 6]
-    assert run.metrics["seconds/credit"] == dict.fromkeys(range(1, 7), 0.02)
-    assert len(run.journal.attempts()) == 6 * 4 * 4
+    assert run.metrics["seconds/advantages"] == dict.fromkeys(range(1, 7), 0.02)
+    assert len(run.journal.rollouts()) == 6 * 4 * 4
 
 
 @pytest.mark.parametrize(
     ("made_by", "name"),
     [
-        ({"recipe": "hgpo"}, "hgpo"),
-        ({"recipe": "hgpo", "depth": 4, "loss": {"old": "engine"}}, "hgpo (depth 4, loss.old engine)"),
-        ({"recipe": "grpo", "filters": [{"kind": "zero_spread"}]}, "grpo (filters[0].kind zero_spread)"),
-        ({"recipe": "hgpo", "depth": 4, "gamma": 0.5, "alpha": 3, "scale": "none"}, "hgpo (4 settings of its own)"),
+        ({"method": "hgpo"}, "hgpo"),
+        ({"method": "hgpo", "depth": 4, "loss": {"old": "engine"}}, "hgpo (depth 4, loss.old engine)"),
+        ({"method": "grpo", "filters": [{"kind": "zero_spread"}]}, "grpo (filters[0].kind zero_spread)"),
+        ({"method": "hgpo", "depth": 4, "gamma": 0.5, "alpha": 3, "scale": "none"}, "hgpo (4 settings of its own)"),
         ({}, "own parts"),
         ("hgpo", "own parts"),
-        ({"recipe": "\x1b[2J" + "x" * 100}, "\\x1b[2J" + "x" * 72 + "…"),
+        ({"method": "\x1b[2J" + "x" * 100}, "\\x1b[2J" + "x" * 72 + "…"),
     ],
 )
-def test_a_run_is_called_by_the_recipe_that_it_was_made_by(tmp_path: Path, made_by: object, name: str) -> None:
+def test_a_run_is_called_by_the_method_that_it_was_made_by(tmp_path: Path, made_by: object, name: str) -> None:
     with RunFolder(write_run(tmp_path / "run", updates=0, made_by=made_by)) as run:
         assert run.describe_method() == name
 
 
-def test_an_algorithm_that_was_written_part_by_part_has_no_recipes_name(tmp_path: Path) -> None:
+def test_an_algorithm_that_was_written_part_by_part_has_no_methods_name(tmp_path: Path) -> None:
     with RunFolder(write_run(tmp_path / "run", updates=0, algorithm=methods.grpo())) as run:
         assert run.find_method() == ("own parts", "")
     (tmp_path / "run" / "config.toml").write_text("")
@@ -96,7 +96,7 @@ def test_a_corrupt_journal_and_corrupt_settings_are_named(tmp_path: Path) -> Non
 
 def test_settings_that_cannot_be_decoded_cost_only_what_needs_them(tmp_path: Path) -> None:
     elsewhere = {"kind": "a_package_that_is_not_there.worlds:World"}
-    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, env=elsewhere)
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2, env=elsewhere)
     with RunFolder(folder) as run:
         assert run.find_env() is None
         assert run.read_algorithm() == methods.hgpo()
@@ -132,12 +132,12 @@ def test_a_reader_cannot_write(run: RunFolder) -> None:
 
 
 def test_a_folder_that_is_read_only_can_be_read(tmp_path: Path) -> None:
-    source = write_run(tmp_path / "run", updates=2, tasks=1, attempts=2)
+    source = write_run(tmp_path / "run", updates=2, tasks=1, rollouts=2)
     with read_only(source) as copy:
         assert not os.access(copy, os.W_OK, effective_ids=True)
         with RunFolder(copy) as run:
             assert run.updates == [1, 2]
-            assert len(run.journal.attempts()) == 4
+            assert len(run.journal.rollouts()) == 4
         assert sorted(path.name for path in copy.iterdir()) == ["config.toml", "journal.sqlite"]
 
 

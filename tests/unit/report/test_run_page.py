@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from groupwise import FileError, Trajectory, methods
 from groupwise.report.derived_credit import ComparisonGroup
-from groupwise.report.groups import PlayedAttempt, PlayedGroup, PlayedStep, read_groups
+from groupwise.report.groups import PlayedGroup, PlayedRollout, PlayedStep, read_groups
 from groupwise.report.number_format import format_percent, format_signed
 from groupwise.report.page import (
     Scales,
@@ -29,9 +29,9 @@ from groupwise.report.prompts import TaskGoal
 from groupwise.store.journal import Journal, Update
 from groupwise.training.run_reader import RunFolder
 from tests.unit.report.outline import Outline
-from tests.unit.report.run_folders import credit_of, metrics_of, play_panel, play_update, write_run
+from tests.unit.report.run_folders import credit_of, metrics_of, play_task_set, play_update, write_run
 
-SECTIONS = ["verdict", "families", "learning", "time", "groups", "attempts", "settings"]
+SECTIONS = ["verdict", "categories", "learning", "time", "groups", "rollouts", "settings"]
 
 
 def page_of(folder: Path, **more: str) -> str:
@@ -59,11 +59,11 @@ def test_the_sections_stand_in_order(page: str) -> None:
 def test_the_headline_says_what_was_trained(run_path: Path) -> None:
     shown = page_of(run_path, note="gamma 0.9")
     assert "<h1><span>hgpo</span> on household</h1>" in shown
-    facts = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", shown))
-    assert facts["algorithm"] == "hgpo (gamma 0.9)"
-    assert facts["model"] == "tiny (hidden\xa0128, layers\xa03, heads\xa04)"
-    assert facts["updates"] == "6, each of 4 tasks \xd7 4 rollouts"
-    assert facts["seed"] == "0"
+    info = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)</dd>", shown))
+    assert info["algorithm"] == "hgpo (gamma 0.9)"
+    assert info["model"] == "tiny (hidden\xa0128, layers\xa03, heads\xa04)"
+    assert info["updates"] == "6, each of 4 tasks \xd7 4 rollouts"
+    assert info["seed"] == "0"
     assert "<title>hgpo on household: home</title>" in shown
 
 
@@ -77,7 +77,7 @@ def test_the_verdict_stands_in_big_numbers_with_intervals(page: str, run: RunFol
 
 
 def test_every_family_has_a_line(page: str) -> None:
-    table = page.partition('class="families"')[2].partition("</table>")[0]
+    table = page.partition('class="categories"')[2].partition("</table>")[0]
     assert re.findall(r'<th scope="row">(\w+)</th>', table) == ["clean", "cool", "examine", "heat", "pick", "two"]
     assert table.count('<span class="before"') == table.count('<span class="after"') == 6
 
@@ -99,20 +99,20 @@ def test_the_curves_are_those_of_the_run(page: str) -> None:
     assert "<code>seconds/learn</code>" in learning
 
 
-def test_attempts_of_the_first_and_the_last_update_are_shown_with_their_credit(page: str, run: RunFolder) -> None:
-    attempts = page.partition('id="attempts"')[2].partition("</section>")[0]
-    assert re.findall(r"<h3>(Update \d)</h3>", attempts) == ["Update 1", "Update 6"]
-    assert attempts.count('<article class="group">') == 6
+def test_rollouts_of_the_first_and_the_last_update_are_shown_with_their_credit(page: str, run: RunFolder) -> None:
+    rollouts = page.partition('id="rollouts"')[2].partition("</section>")[0]
+    assert re.findall(r"<h3>(Update \d)</h3>", rollouts) == ["Update 1", "Update 6"]
+    assert rollouts.count('<article class="group">') == 6
     best = choose_instructive(read_groups(run, 6))[0].best()
-    shown = attempts.partition("<h3>Update 6</h3>")[2].partition("</details>")[0]
+    shown = rollouts.partition("<h3>Update 6</h3>")[2].partition("</details>")[0]
     credit = re.findall(r'class="(?:number \w+|alone)"[^>]*>([^<]+)<', shown)
     assert credit == ["alone" if step.compared is False else format_signed(step.credit) for step in best.steps]
     assert len(set(credit)) > 3
 
 
 def test_steps_that_are_compared_with_their_own_rollout_only_are_counted(tmp_path: Path) -> None:
-    """Two attempts per task, in an environment where an attempt often comes back to where it was."""
-    folder, trajectories = write_run(tmp_path / "run", updates=0), play_update(1, tasks=4, attempts=2, skill=0.3)
+    """Two rollouts per task, in an environment where a rollout often comes back to where it was."""
+    folder, trajectories = write_run(tmp_path / "run", updates=0), play_update(1, tasks=4, rollouts=2, skill=0.3)
     metrics = metrics_of(trajectories, 1, 1)
     write(folder, 1, trajectories, metrics)
     assert "Compared with their own rollout only" not in page_of(folder)
@@ -120,7 +120,7 @@ def test_steps_that_are_compared_with_their_own_rollout_only_are_counted(tmp_pat
         steps = [step for group in read_groups(run, 1) for step in group.steps if step.compared]
     own = sum(step.own_rollout_only is True for step in steps)
     assert 0 < own < len(steps)
-    write(folder, 2, trajectories, metrics | {"credit/own_rollout_only": own / len(steps)})
+    write(folder, 2, trajectories, metrics | {"advantage/own_rollout_only": own / len(steps)})
     shown = page_of(folder)
     assert "Compared with their own rollout only" in shown
     assert f"; {format_percent(own / len(steps))} of the others only with their own rollout" in shown
@@ -145,15 +145,15 @@ def test_a_run_without_updates_says_so(tmp_path: Path) -> None:
 
 
 def test_a_run_of_one_update_without_evaluation_gives_no_verdict(tmp_path: Path) -> None:
-    shown = page_of(write_run(tmp_path / "run", updates=1, tasks=2, attempts=2))
-    assert Outline(shown).sections == ["verdict", "learning", "time", "groups", "attempts", "settings"]
+    shown = page_of(write_run(tmp_path / "run", updates=1, tasks=2, rollouts=2))
+    assert Outline(shown).sections == ["verdict", "learning", "time", "groups", "rollouts", "settings"]
     assert shown.count('class="big"') == 1
     assert "so the numbers are not comparable" in shown
     assert re.findall(r"<h3>(Update \d)</h3>", shown) == ["Update 1"]
 
 
 def test_a_run_with_one_evaluation_has_nothing_to_compare_it_with(tmp_path: Path) -> None:
-    shown = page_of(write_run(tmp_path / "run", updates=1, tasks=1, attempts=2, evaluations=(1,), evaluation_tasks=8))
+    shown = page_of(write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2, evaluations=(1,), evaluation_tasks=8))
     assert shown.count('class="big"') == 1
     assert "There is no other evaluation to compare with." in shown
 
@@ -162,7 +162,7 @@ def test_metrics_that_are_no_numbers_leave_gaps(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
     for number, loss in enumerate((0.5, math.nan, 0.25, math.inf, 0.125), start=1):
         metrics = {"loss/total": loss, "learner/grad_norm": math.nan}
-        write(folder, number, play_update(number, tasks=1, attempts=2, skill=0.4), metrics)
+        write(folder, number, play_update(number, tasks=1, rollouts=2, skill=0.4), metrics)
     shown = page_of(folder)
     Outline(shown)
     learning = shown.partition('id="learning"')[2].partition("</section>")[0]
@@ -173,7 +173,7 @@ def test_metrics_that_are_no_numbers_leave_gaps(tmp_path: Path) -> None:
 
 def test_a_run_of_500_updates_stays_readable_and_small(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
-    trajectories = play_update(1, tasks=1, attempts=2, skill=0.4)
+    trajectories = play_update(1, tasks=1, rollouts=2, skill=0.4)
     credit = credit_of(methods.hgpo(), trajectories)
     with Journal(folder / "journal.sqlite") as journal:
         for number in range(1, 501):
@@ -190,26 +190,26 @@ def test_an_environment_without_success_is_judged_by_its_outcomes(tmp_path: Path
     folder = write_run(tmp_path / "run", updates=0, env={"kind": "not_there.worlds:World"})
     for number in (1, 2):
         trajectories = [
-            replace(trajectory, scores={}) for trajectory in play_update(number, tasks=2, attempts=3, skill=0.4)
+            replace(trajectory, scores={}) for trajectory in play_update(number, tasks=2, rollouts=3, skill=0.4)
         ]
         write(folder, number, trajectories, {"rollout/success": 0.0, "rollout/return": 0.5})
     assert "its environment does not define success" in page_of(folder)
     with Journal(folder / "journal.sqlite") as journal:
         for number in (0, 2):
-            rows = play_panel(number, tasks=12, skill=0.4)
+            rows = play_task_set(number, tasks=12, skill=0.4)
             journal.write_evaluation([replace(row, success=None, outcome=row.outcome + number) for row in rows])
     shown = page_of(folder)
     Outline(shown)
     assert "Mean outcome on 12 tasks of the test set rose; the 95" in shown
     assert "<h3>Success</h3>" not in shown
     assert "hgpo</span> on World</h1>" in shown
-    assert "solved" not in shown.partition('id="attempts"')[2]
+    assert "solved" not in shown.partition('id="rollouts"')[2]
 
 
-def test_long_attempts_and_long_texts_are_cut(tmp_path: Path) -> None:
+def test_long_rollouts_and_long_texts_are_cut(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
     longer = []
-    for trajectory in play_update(1, tasks=1, attempts=2, skill=0.1):
+    for trajectory in play_update(1, tasks=1, rollouts=2, skill=0.1):
         steps = [replace(step, observation="word " * 1000) for step in trajectory.steps * 10]
         longer.append(replace(trajectory, steps=tuple(replace(step, index=i) for i, step in enumerate(steps))))
     write(folder, 1, longer, {})
@@ -253,10 +253,10 @@ def make_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -> 
         )
         for index, (seen, done, said) in enumerate(texts)
     )
-    attempt = PlayedAttempt(
-        task=task, attempt=0, stop="error", outcome=1.0, success=1.0, origin="guided", error=error, steps=steps
+    rollout = PlayedRollout(
+        task=task, rollout=0, stop="error", outcome=1.0, success=1.0, origin="hinted", error=error, steps=steps
     )
-    return PlayedGroup(task=task, attempts=(attempt,))
+    return PlayedGroup(task=task, rollouts=(rollout,))
 
 
 def test_a_step_says_what_was_wrong_with_it_and_whom_it_was_compared_with() -> None:
@@ -266,7 +266,7 @@ def test_a_step_says_what_was_wrong_with_it_and_whom_it_was_compared_with() -> N
     shown = "|".join(Outline(block).texts)
     assert "a room|I go.|go|refused|cut off|reward 1|+0.500" in shown
     assert "it broke" in shown
-    assert "guided error" in shown
+    assert "hinted error" in shown
     assert 'title="compared with 2 others by state"' in block
 
 
@@ -275,8 +275,8 @@ def test_the_groups_that_differ_most_are_shown_first() -> None:
         played_group = make_group([("", "", "")], task, "")
         return PlayedGroup(
             task=task,
-            attempts=tuple(
-                replace(played_group.attempts[0], attempt=i, outcome=each) for i, each in enumerate(outcomes)
+            rollouts=tuple(
+                replace(played_group.rollouts[0], rollout=i, outcome=each) for i, each in enumerate(outcomes)
             ),
         )
 

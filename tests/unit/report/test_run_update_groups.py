@@ -1,4 +1,4 @@
-"""An update's groups and attempts: as they were played, with the journal's credit."""
+"""An update's groups and rollouts: as they were played, with the journal's credit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from groupwise import RecordError, methods
 from groupwise.report.derived_credit import explain_run_step
-from groupwise.report.groups import PlayedAttempt, PlayedGroup, PlayedStep, find_attempt, read_groups
+from groupwise.report.groups import PlayedGroup, PlayedRollout, PlayedStep, find_rollout, read_groups
 from groupwise.report.overview import GroupCounts, count_groups, read_update_lines, sum_stage_seconds
 from groupwise.report.prompts import GoalLookup, TaskGoal, make_response_decoder
 from groupwise.store.journal import Journal, Update
@@ -19,11 +19,11 @@ from groupwise.training.run_reader import RunFolder
 from tests.unit.report.run_folders import ENV, credit_of, play_update, skill_at, write_run
 
 
-def attempt(number: int, outcome: float, num_steps: int = 0) -> PlayedAttempt:
+def rollout(number: int, outcome: float, num_steps: int = 0) -> PlayedRollout:
     step = idle_step()
-    return PlayedAttempt(
+    return PlayedRollout(
         task="t",
-        attempt=number,
+        rollout=number,
         stop="terminated",
         outcome=outcome,
         success=None,
@@ -49,31 +49,31 @@ def idle_step() -> PlayedStep:
 
 
 def group(*outcomes: float) -> PlayedGroup:
-    return PlayedGroup(task="t", attempts=tuple(attempt(i, outcome) for i, outcome in enumerate(outcomes)))
+    return PlayedGroup(task="t", rollouts=tuple(rollout(i, outcome) for i, outcome in enumerate(outcomes)))
 
 
 def test_groups_hold_what_was_played(run: RunFolder) -> None:
-    trajectories = play_update(2, tasks=4, attempts=4, skill=skill_at(2 / 6))
+    trajectories = play_update(2, tasks=4, rollouts=4, skill=skill_at(2 / 6))
     credit = credit_of(methods.hgpo(), trajectories)
     groups = read_groups(run, 2)
-    shown = {(group.task, attempt.attempt): attempt for group in groups for attempt in group.attempts}
+    shown = {(group.task, rollout.rollout): rollout for group in groups for rollout in group.rollouts}
     assert len(shown) == 16
     for trajectory, values in zip(trajectories, credit, strict=True):
-        attempt = shown[trajectory.task.id, trajectory.attempt]
-        assert attempt.stop == trajectory.stop.value
-        assert attempt.success == trajectory.scores["success"]
-        assert [step.credit for step in attempt.steps] == values
-        assert [step.action for step in attempt.steps] == [step.action for step in trajectory.steps]
-        assert [step.observation for step in attempt.steps] == [step.observation for step in trajectory.steps]
-        assert [step.flaw for step in attempt.steps] == ["" if step.valid else "refused" for step in trajectory.steps]
+        rollout = shown[trajectory.task.id, trajectory.rollout]
+        assert rollout.stop == trajectory.stop.value
+        assert rollout.success == trajectory.scores["success"]
+        assert [step.credit for step in rollout.steps] == values
+        assert [step.action for step in rollout.steps] == [step.action for step in trajectory.steps]
+        assert [step.observation for step in rollout.steps] == [step.observation for step in trajectory.steps]
+        assert [step.flaw for step in rollout.steps] == ["" if step.valid else "refused" for step in trajectory.steps]
 
 
 def test_the_first_steps_of_a_group_were_compared_with_one_another(run: RunFolder) -> None:
     for group in read_groups(run, 1):
-        for attempt in group.attempts:
-            assert attempt.steps[0].compared is True
-            assert attempt.steps[0].company[0].by == "state"
-            assert attempt.steps[0].company[0].members >= 4
+        for rollout in group.rollouts:
+            assert rollout.steps[0].compared is True
+            assert rollout.steps[0].company[0].by == "state"
+            assert rollout.steps[0].company[0].members >= 4
         alone = [step for step in group.steps if step.compared is False]
         assert all(level.members <= 1 for step in alone for level in step.company)
         assert group.num_compared == len(group.steps) - len(alone)
@@ -106,28 +106,28 @@ def test_spread_is_the_deviation_and_exactly_nothing_among_equals() -> None:
 
 
 def test_best_is_high_and_short_worst_is_low_and_long() -> None:
-    attempts = (attempt(0, 0.0, 3), attempt(1, 1.0, 9), attempt(2, 1.0, 4), attempt(3, 0.0, 8), attempt(4, 1.0, 4))
-    played_group = PlayedGroup(task="t", attempts=attempts)
-    assert played_group.best().attempt == 2
-    assert played_group.worst().attempt == 3
+    rollouts = (rollout(0, 0.0, 3), rollout(1, 1.0, 9), rollout(2, 1.0, 4), rollout(3, 0.0, 8), rollout(4, 1.0, 4))
+    played_group = PlayedGroup(task="t", rollouts=rollouts)
+    assert played_group.best().rollout == 2
+    assert played_group.worst().rollout == 3
     equal = group(1.0, 1.0, 1.0)
-    assert (equal.best().attempt, equal.worst().attempt) == (0, 2)
+    assert (equal.best().rollout, equal.worst().rollout) == (0, 2)
     assert not equal.teaches
 
 
-def test_an_attempt_is_found_by_its_number() -> None:
+def test_an_rollout_is_found_by_its_number() -> None:
     played_group = group(0.0, 1.0)
-    assert find_attempt(played_group, 1, where="x").outcome == 1.0
+    assert find_rollout(played_group, 1, where="x").outcome == 1.0
     with pytest.raises(RecordError) as caught:
-        find_attempt(played_group, 2, where="runs/a, update 3")
+        find_rollout(played_group, 2, where="runs/a, update 3")
     assert str(caught.value) == "runs/a, update 3, task 't': there is no rollout 2; there are 0, 1"
 
 
 def test_a_steps_credit_is_explained_to_the_bit(run: RunFolder) -> None:
     for group in read_groups(run, 6)[:2]:
-        for attempt in group.attempts:
-            for step in attempt.steps:
-                explanation = explain_run_step(run, number=6, task=group.task, attempt=attempt.attempt, step=step.index)
+        for rollout in group.rollouts:
+            for step in rollout.steps:
+                explanation = explain_run_step(run, number=6, task=group.task, rollout=rollout.rollout, step=step.index)
                 assert explanation.recorded == step.credit
                 assert explanation.explanation.value == step.credit
                 assert explanation.agrees
@@ -135,19 +135,19 @@ def test_a_steps_credit_is_explained_to_the_bit(run: RunFolder) -> None:
 
 def test_credit_from_elsewhere_is_explained_and_does_not_agree(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
-    trajectories = play_update(1, tasks=1, attempts=4, skill=0.4)
+    trajectories = play_update(1, tasks=1, rollouts=4, skill=0.4)
     shaped = [[value + 0.25 for value in values] for values in credit_of(methods.hgpo(), trajectories)]
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=shaped))
     with RunFolder(folder) as run:
-        explanation = explain_run_step(run, number=1, task=trajectories[0].task.id, attempt=0, step=0)
+        explanation = explain_run_step(run, number=1, task=trajectories[0].task.id, rollout=0, step=0)
     assert not explanation.agrees
     assert explanation.recorded - explanation.explanation.value == pytest.approx(0.25, abs=1e-12)
     assert explanation.gap == pytest.approx(0.25 / max(1.0, abs(explanation.explanation.value)), abs=1e-12)
 
 
 def test_goals_come_from_the_environment() -> None:
-    task = ENV.panel("test")[0]
+    task = ENV.task_set("test")[0]
     goal = GoalLookup(ENV).find(task.id)
     assert goal == TaskGoal(text=ENV.open(task).observe().goal, tags=task.tags, instruction=ENV.instruction())
     assert goal.text
@@ -158,7 +158,7 @@ def test_goals_come_from_the_environment() -> None:
 
 def test_an_environment_that_fails_knows_no_goals() -> None:
     class Broken:
-        def panel(self, split: str) -> object:
+        def task_set(self, split: str) -> object:
             raise OSError("the data set is not there")
 
     assert GoalLookup(Broken()).find("t") == TaskGoal(text="", tags=())  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_update_lines_say_what_the_metrics_say(run: RunFolder) -> None:
 
 def test_success_is_unknown_where_the_environment_does_not_say(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=0)
-    trajectories = [replace(trajectory, scores={}) for trajectory in play_update(1, tasks=1, attempts=2, skill=0.4)]
+    trajectories = [replace(trajectory, scores={}) for trajectory in play_update(1, tasks=1, rollouts=2, skill=0.4)]
     with Journal(folder / "journal.sqlite") as journal:
         metrics = {"rollout/success": 0.0, "rollout/return": 1.0}
         credit = credit_of(methods.hgpo(), trajectories)
@@ -194,7 +194,7 @@ def test_groups_are_counted_update_by_update(run: RunFolder) -> None:
     assert [count.number for count in counts] == [1, 2, 3, 4, 5, 6]
     for count in counts:
         equal = sum(group.spread == 0.0 for group in read_groups(run, count.number))
-        assert count == GroupCounts(number=count.number, groups=4, equal=equal, attempts=16)
+        assert count == GroupCounts(number=count.number, groups=4, equal=equal, rollouts=16)
         assert (count.equal_share, count.mean_size) == (equal / 4, 4.0)
 
 

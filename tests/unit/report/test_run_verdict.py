@@ -11,7 +11,7 @@ from groupwise.store.journal import Journal
 from groupwise.training.evaluation.summary import make_verdict
 from groupwise.training.run_reader import RunFolder
 from tests.unit.report.run_folders import write_run
-from tests.unit.training.evaluation.panel_rows import AFTER, BEFORE, panel_rows
+from tests.unit.training.evaluation.task_set_rows import AFTER, BEFORE, task_set_rows
 
 
 def test_a_verdict_with_intervals_apart_is_progress() -> None:
@@ -29,41 +29,41 @@ def test_a_single_evaluation_is_compared_with_nothing() -> None:
 
 
 def test_overlapping_intervals_are_no_progress() -> None:
-    verdict = make_verdict(BEFORE + panel_rows(8, [1.0, 1.0] + [0.0] * 8), "test")
+    verdict = make_verdict(BEFORE + task_set_rows(8, [1.0, 1.0] + [0.0] * 8), "test")
     assert not verdict.is_clear
     assert write_verdict_sentence(verdict) == (
         "Success on 10 tasks of the test set rose by 10.0 points; "
         "the 95\u202f% intervals overlap, so this may be chance."
     )
-    worse = make_verdict(AFTER + panel_rows(9, [row.success for row in BEFORE]), "test")
+    worse = make_verdict(AFTER + task_set_rows(9, [row.success for row in BEFORE]), "test")
     assert write_verdict_sentence(worse) == (
         "Success on 10 tasks of the test set fell by 80.0 points; the 95\u202f% intervals do not overlap."
     )
-    same = make_verdict(BEFORE + panel_rows(8, [row.success for row in BEFORE]), "test")
+    same = make_verdict(BEFORE + task_set_rows(8, [row.success for row in BEFORE]), "test")
     assert write_verdict_sentence(same) == (
         "Success on 10 tasks of the test set did not change; the 95\u202f% intervals overlap, so this may be chance."
     )
 
 
 def test_evaluations_on_different_tasks_cannot_be_compared() -> None:
-    verdict = make_verdict(BEFORE + panel_rows(8, [1.0] * 10, panel="q"), "test")
-    assert not verdict.is_one_panel
+    verdict = make_verdict(BEFORE + task_set_rows(8, [1.0] * 10, task_set="q"), "test")
+    assert not verdict.is_one_task_set
     assert write_verdict_sentence(verdict) == (
         "Success before training and after update 8, on different tasks, so they cannot be compared."
     )
 
 
 def test_the_split_is_the_one_that_the_settings_name(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", updates=1, tasks=1, attempts=2)
+    folder = write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2)
     with Journal(folder / "journal.sqlite") as journal:
-        journal.write_evaluation(panel_rows(0, [1.0], split="train"))
-        journal.write_evaluation(panel_rows(1, [1.0], split="train"))
+        journal.write_evaluation(task_set_rows(0, [1.0], split="train"))
+        journal.write_evaluation(task_set_rows(1, [1.0], split="train"))
     with RunFolder(folder) as run:
         verdict = find_verdict(run)
         assert verdict is not None
         assert (verdict.split, len(verdict.scores)) == ("train", 2)
     with Journal(folder / "journal.sqlite") as journal:
-        journal.write_evaluation(panel_rows(0, [0.0]))
+        journal.write_evaluation(task_set_rows(0, [0.0]))
     with RunFolder(folder) as run:
         verdict = find_verdict(run)
         assert verdict is not None
@@ -72,7 +72,7 @@ def test_the_split_is_the_one_that_the_settings_name(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_never_evaluated_has_no_verdict(tmp_path: Path) -> None:
-    with RunFolder(write_run(tmp_path / "run", updates=2, tasks=2, attempts=2)) as run:
+    with RunFolder(write_run(tmp_path / "run", updates=2, tasks=2, rollouts=2)) as run:
         assert find_verdict(run) is None
         assert find_sampling_success(run) == tuple(run.metrics["rollout/success"][number] for number in (1, 2))
     with RunFolder(write_run(tmp_path / "none", updates=0)) as run:

@@ -24,17 +24,17 @@ def list_texts(page: str) -> list[str]:
     ]
 
 
-def test_the_page_tells_arms_pairs_families_runs_and_settings(tmp_path: Path) -> None:
+def test_the_page_tells_variants_pairs_families_runs_and_settings(tmp_path: Path) -> None:
     folders = [
-        write_small_run(tmp_path / f"{recipe}{seed}", seed=seed, recipe=recipe, wins={0: 1, 3: wins})
-        for recipe, wins in (("grpo", 2), ("rloo", 3))
+        write_small_run(tmp_path / f"{method}{seed}", seed=seed, method=method, wins={0: 1, 3: wins})
+        for method, wins in (("grpo", 2), ("rloo", 3))
         for seed in (0, 1, 2)
     ]
     page = render(*folders)
     texts = list_texts(page)
     for section in ("Over seeds", "Curves", "Variant by variant", "By family", "Run by run", "What differs"):
         assert section in texts
-    assert "2 arms, 6 runs" in texts
+    assert "2 variants, 6 runs" in texts
     assert texts[texts.index("last") : texts.index("seeds") + 1] == ["last", "best", "seeds"]
     start = texts.index("seeds") + 1
     assert texts[start : start + 6] == ["grpo", "50.0\u202f%", "50.0 to 50.0", "50.0\u202f%", "50.0 to 50.0", "3"]
@@ -48,8 +48,8 @@ def test_the_page_tells_arms_pairs_families_runs_and_settings(tmp_path: Path) ->
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     folders = [
-        write_small_run(tmp_path / f"{recipe}{seed}", seed=seed, recipe=recipe, wins={0: 1, 3: wins})
-        for recipe, wins, seeds in (("grpo", 2, (0,)), ("rloo", 3, (0, 1)))
+        write_small_run(tmp_path / f"{method}{seed}", seed=seed, method=method, wins={0: 1, 3: wins})
+        for method, wins, seeds in (("grpo", 2, (0,)), ("rloo", 3, (0, 1)))
         for seed in seeds
     ]
     texts = list_texts(render(*folders))

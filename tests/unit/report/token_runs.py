@@ -19,10 +19,10 @@ WORDS = ["[UNK]", "so", "three", "plus", "four", "is", "seven", "nine"]
 UNLIKELY, SURE = -1.0, -0.01
 """Log-probs of tokens that train, and of one that does not."""
 
-# Returns 1 and 0, so credit against the other is 1 and -1. Values of attempt 0 go 0, 0.75, 1; of attempt 1: 1, 0.25, 0.
+# Returns 1 and 0, so credit against the other is 1 and -1. Values of rollout 0 go 0, 0.75, 1; of rollout 1: 1, 0.25, 0.
 INSIDE = Algorithm(advantage=methods.rloo().advantage, token_credit=SegmentCredit(max_probability=0.9))
 FIRST_CREDIT = [0.75, 0.75, 0.25, 0.25, 0.25]
-"""Credit of the sampled tokens of attempt 0."""
+"""Credit of the sampled tokens of rollout 0."""
 FIRST_TRAINS = [True, True, False, True, True]
 SECOND_CREDIT = [-0.75, -0.75, -0.75, -0.25, -0.25]
 PAIRED = Algorithm(advantage=methods.grpo().advantage, pairing=BestAgainstWorst(), loss=Dpo())
@@ -31,9 +31,9 @@ CHANNELLED = Algorithm(advantage=methods.grpo().advantage, channels={"tempo": TE
 
 
 def answer(
-    attempt: int, words: str, reward: float, ends: list[int], values: list[float], *, forced: int = 0, task: str = "sum"
+    rollout: int, words: str, reward: float, ends: list[int], values: list[float], *, forced: int = 0, task: str = "sum"
 ) -> Trajectory:
-    """An attempt of one step; the fourth token from its beginning is a sure one where it was forced."""
+    """A rollout of one step; the fourth token from its beginning is a sure one where it was forced."""
     ids = tuple(WORDS.index(word) if word in WORDS else 0 for word in words.split())
     logps = tuple(SURE if forced and place == 3 else UNLIKELY for place in range(len(ids)))
     step = Step(
@@ -49,12 +49,12 @@ def answer(
         logp_behaviour=logps,
         entropy=tuple(0.5 for _ in ids),
         forced=forced,
-        facts={"segment_ends": ends, "segment_values": values},
+        info={"segment_ends": ends, "segment_values": values},
     )
     return Trajectory(
-        id=f"{task}/{attempt}",
+        id=f"{task}/{rollout}",
         task=Task(id=task),
-        attempt=attempt,
+        rollout=rollout,
         steps=(step,),
         scores={"success": reward, "return": reward},
         stop=StopReason.TERMINATED,
@@ -70,11 +70,11 @@ ANSWERS = [
 def write_token_run(
     folder: Path,
     algorithm: Algorithm = INSIDE,
-    attempts: list[Trajectory] | None = None,
+    rollouts: list[Trajectory] | None = None,
     words: list[str] | None = None,
 ) -> Path:
     """A run of one update, with a tokenizer where the package is installed."""
-    answers = ANSWERS if attempts is None else attempts
+    answers = ANSWERS if rollouts is None else rollouts
     folder.mkdir(parents=True, exist_ok=True)
     settings: dict[str, Any] = {"seed": 0, "algorithm": algorithm.config()}
     (folder / "config.toml").write_text(tomli_w.dumps(settings), encoding="utf-8")

@@ -44,10 +44,10 @@ class Gambling:
         )
 
     def score(self, sequences: Any, *, temperature: float = 1.0) -> list[tuple[float, ...]]:
-        raise AssertionError("nobody scores while attempts are played")
+        raise AssertionError("nobody scores while rollouts are played")
 
     def load(self, weights: Mapping[str, Any], *, version: int) -> None:
-        raise AssertionError("nobody hands weights over while attempts are played")
+        raise AssertionError("nobody hands weights over while rollouts are played")
 
 
 class Answering:

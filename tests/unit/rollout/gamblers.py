@@ -18,7 +18,7 @@ class Gambler(Part, slot="env"):
     private: bool = True
     max_steps: int = 6
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         first = {"train": 0, "validation": 1000, "test": 2000}[split]
         return tuple(Task.create(env="gambler", split=split, seed=first + n) for n in range(1000))
 

@@ -13,7 +13,7 @@ class Knowing(Part, slot="env"):
 
     max_steps: int = 2
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return (Task.create(env="knowing", split=split),)
 
     def open(self, task: Task) -> KnowingEnvironment:
@@ -29,7 +29,7 @@ class Knowing(Part, slot="env"):
 class KnowingEnvironment:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._facts: dict[str, Any] = {}
+        self._info: dict[str, Any] = {}
 
     def observe(self) -> Observation:
         return Observation(text="here")
@@ -37,6 +37,6 @@ class KnowingEnvironment:
     def act(self, action: str) -> Outcome:
         self._progress.step()
         if action == "reward":
-            return self._progress.outcome(self.observe(), facts={"reward": 3.0})
-        self._facts |= {} if action == "nothing" else {"distance": len(action), "path": ("here", {"to": action})}
-        return self._progress.outcome(self.observe(), facts=self._facts)
+            return self._progress.outcome(self.observe(), info={"reward": 3.0})
+        self._info |= {} if action == "nothing" else {"distance": len(action), "path": ("here", {"to": action})}
+        return self._progress.outcome(self.observe(), info=self._info)

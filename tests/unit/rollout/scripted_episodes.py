@@ -13,7 +13,7 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.environment_runner import EnvTiming, InProcess
-from groupwise.rollout.episodes import Attempt, Player
+from groupwise.rollout.episodes import Player, Rollout
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 
 ENV = Identity(num_words=4, length=2)
@@ -34,12 +34,12 @@ def play(
     vocabulary: Sequence[str] = ENV.vocabulary(),
     context: int | None = None,
 ) -> list[Any]:
-    """Play one attempt a task; `answers` maps a session to what it says, step by step; else it repeats the word.
+    """Play one rollout a task; `answers` maps a session to what it says, step by step; else it repeats the word.
 
     `vocabulary` holds the words that the tokenizer knows, `context` how many positions the model has.
     """
     tokenizer = make_word_tokenizer((*vocabulary, "goal", ":", ">", "."))
-    prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")
+    prompter = Prompter(tokenizer, template=PromptTemplate(), history=Full(), instruction="")
     said: dict[str, int] = {}
 
     def answer(request: Request) -> list[int]:
@@ -51,13 +51,13 @@ def play(
 
     engine = Sized(answer, version=3)
     engine.context = context
-    attempts = [Attempt(task=task, number=i, seed=i) for i, task in enumerate(tasks)]
-    player = Player(engine=engine, host=InProcess(env), prompter=prompter, action_rule=WholeResponse(), max_tokens=4)
-    return player.play(attempts, temperature=1.0, waiting=waiting)
+    rollouts = [Rollout(task=task, number=i, seed=i) for i, task in enumerate(tasks)]
+    player = Player(engine=engine, host=InProcess(env), prompter=prompter, action_parser=WholeResponse(), max_tokens=4)
+    return player.play(rollouts, temperature=1.0, waiting=waiting)
 
 
 class Breaking:
-    """Raises at the second step of its second attempt."""
+    """Raises at the second step of its second rollout."""
 
     opened = 0
 

@@ -34,9 +34,9 @@ def play(host: Host, env: Any, chosen: dict[int, int], seed: int) -> dict[int, l
     """What each environment says, by number; in each round chance decides which of them act, and each has draws of
     its own for its actions.
     """
-    panel, turns = env.panel("train"), Random(f"{seed}, turns")
+    task_set, turns = env.task_set("train"), Random(f"{seed}, turns")
     draws = {number: Random(f"{seed}, actions of {number}") for number in chosen}
-    seen: dict[int, Any] = dict(host.open({number: panel[index] for number, index in chosen.items()}))
+    seen: dict[int, Any] = dict(host.open({number: task_set[index] for number, index in chosen.items()}))
     said: dict[int, list[Any]] = {number: [shown] for number, shown in seen.items()}
     while seen:
         acting = [number for number in seen if turns.random() < 0.5] or list(seen)

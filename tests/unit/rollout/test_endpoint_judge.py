@@ -42,10 +42,10 @@ def test_what_is_asked_and_read() -> None:
         }
 
 
-def test_facts_and_what_was_said_before_can_be_shown() -> None:
-    question = JudgeQuestion(task=TASK, context="", answer="b", said="a;", facts={"exact": True, "calls": []})
+def test_info_and_what_was_said_before_can_be_shown() -> None:
+    question = JudgeQuestion(task=TASK, context="", answer="b", said="a;", info={"exact": True, "calls": []})
     with serve() as endpoint:
-        judge(endpoint.url, prompt="{said}{answer} {facts} {facts.exact} {facts.nothing}.")([question])
+        judge(endpoint.url, prompt="{said}{answer} {info} {info.exact} {info.nothing}.")([question])
     assert endpoint.requests[0]["messages"][0]["content"] == 'a;b {"calls": [], "exact": true} true .'
 
 

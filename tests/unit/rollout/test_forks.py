@@ -19,7 +19,7 @@ from groupwise.envs import Gridworld
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse, Window
 from groupwise.rollout.environment_runner import Fault, Host, InProcess
-from groupwise.rollout.episodes import Attempt, Player
+from groupwise.rollout.episodes import Player, Rollout
 from groupwise.rollout.forks import Fork, play_forks
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 from groupwise.rollout.worker_pool import Workers
@@ -43,7 +43,7 @@ def text_of(answer: Any) -> str:
 
 @pytest.mark.few(1)
 def test_a_copy_shows_what_its_source_shows_and_goes_its_own_way(host: Host) -> None:
-    lake = LAKE.panel("train")[0]
+    lake = LAKE.task_set("train")[0]
     host.open({0: lake, 1: lake})
     host.act({0: "left"})
     copies = host.fork(0, [7, 8])
@@ -57,7 +57,7 @@ def test_a_copy_shows_what_its_source_shows_and_goes_its_own_way(host: Host) -> 
 
 
 def test_a_copy_of_a_copy_is_one_too_and_copies_outlive_their_source(host: Host) -> None:
-    lake = LAKE.panel("train")[1]
+    lake = LAKE.task_set("train")[1]
     host.open({0: lake})
     host.fork(0, [1])
     host.close([0])
@@ -68,7 +68,7 @@ def test_a_copy_of_a_copy_is_one_too_and_copies_outlive_their_source(host: Host)
 def test_a_world_without_fork_says_so_and_goes_on() -> None:
     message = (
         "EnvironmentFault: TroublesomeEnvironment has no fork(), so no rollout can continue from the middle of its "
-        "attempts; give it one that returns an independent copy"
+        "rollouts; give it one that returns an independent copy"
     )
     with Workers(Troublesome(), num=1, timeout=5.0) as workers:
         for host in (InProcess(Troublesome()), workers):
@@ -82,7 +82,7 @@ def test_a_world_without_fork_says_so_and_goes_on() -> None:
 
 
 def test_copies_come_back_with_their_worker() -> None:
-    lake = LAKE.panel("train")[0]
+    lake = LAKE.task_set("train")[0]
     with Workers(LAKE, num=1, timeout=5.0) as workers, InProcess(LAKE) as here:
         for host in (workers, here):
             host.open({0: lake})
@@ -95,7 +95,7 @@ def test_copies_come_back_with_their_worker() -> None:
 
 
 def test_a_worker_that_died_before_a_copy_was_made_costs_nothing() -> None:
-    lake = LAKE.panel("train")[0]
+    lake = LAKE.task_set("train")[0]
     with Workers(LAKE, num=1, timeout=5.0) as workers, InProcess(LAKE) as here:
         for host in (workers, here):
             host.open({0: lake})
@@ -105,10 +105,10 @@ def test_a_worker_that_died_before_a_copy_was_made_costs_nothing() -> None:
         assert workers.act({4: "up"}) == here.act({4: "up"})
 
 
-def make_player(host: Host, *, memory: Any) -> Player:
+def make_player(host: Host, *, history: Any) -> Player:
     """A player whose moves follow from the prompt and the request's seed, as a sampler's do."""
     tokenizer = make_word_tokenizer((*LAKE.vocabulary(), ">", "\n"))
-    prompter = Prompter(tokenizer, template=PromptTemplate(), memory=memory, instruction="")
+    prompter = Prompter(tokenizer, template=PromptTemplate(), history=history, instruction="")
 
     def answer(request: Request) -> tuple[int, ...]:
         move = MOVES[np.random.default_rng(seed_of(request.seed, *request.prompt_ids)).integers(4)]
@@ -118,31 +118,31 @@ def make_player(host: Host, *, memory: Any) -> Player:
         engine=ScriptedEngine(answer, version=3),
         host=host,
         prompter=prompter,
-        action_rule=WholeResponse(),
+        action_parser=WholeResponse(),
         max_tokens=4,
     )
 
 
 def record(player: Player, num: int = 3) -> list[Trajectory]:
-    lakes = LAKE.panel("train")[:num]
-    return player.play([Attempt(task=lake, number=0, seed=n) for n, lake in enumerate(lakes)], temperature=1.0)
+    lakes = LAKE.task_set("train")[:num]
+    return player.play([Rollout(task=lake, number=0, seed=n) for n, lake in enumerate(lakes)], temperature=1.0)
 
 
 @pytest.mark.few(2)
-@pytest.mark.parametrize("memory", [Full(), Window(steps=2), Window(steps=0)])
-def test_with_the_same_seeds_a_continuation_is_the_attempt_itself(host: Host, memory: Any) -> None:
-    player = make_player(host, memory=memory)
+@pytest.mark.parametrize("history", [Full(), Window(steps=2), Window(steps=0)])
+def test_with_the_same_seeds_a_continuation_is_the_rollout_itself(host: Host, history: Any) -> None:
+    player = make_player(host, history=history)
     recorded = record(player)
     forks = [
-        Fork(trunk=attempt, kept=kept, number=kept, seed=number)
-        for number, attempt in enumerate(recorded)
-        for kept in range(len(attempt.steps) + 1)
+        Fork(trunk=rollout, kept=kept, number=kept, seed=number)
+        for number, rollout in enumerate(recorded)
+        for kept in range(len(rollout.steps) + 1)
     ]
     for fork, played in zip(forks, play_forks(forks, player, temperature=1.0), strict=True):
         expected = replace(
             fork.trunk,
             id=f"{fork.trunk.id}/{fork.kept}/{fork.number}",
-            attempt=fork.number,
+            rollout=fork.number,
             origin=Origin.BRANCHED,
             parent=fork.trunk.id,
         )
@@ -150,17 +150,17 @@ def test_with_the_same_seeds_a_continuation_is_the_attempt_itself(host: Host, me
 
 
 def test_with_other_seeds_the_kept_steps_stay_and_what_follows_may_differ(host: Host) -> None:
-    player = make_player(host, memory=Full())
+    player = make_player(host, history=Full())
     [recorded] = record(player, 1)
     forks = [Fork(trunk=recorded, kept=1, number=n, seed=100 + n) for n in range(8)]
     played = play_forks(forks, player, temperature=1.0)
-    assert all(attempt.steps[:1] == recorded.steps[:1] for attempt in played)
-    assert len({tuple(step.action for step in attempt.steps) for attempt in played}) > 1
+    assert all(rollout.steps[:1] == recorded.steps[:1] for rollout in played)
+    assert len({tuple(step.action for step in rollout.steps) for rollout in played}) > 1
 
 
 def test_a_record_that_its_world_does_not_repeat_is_refused() -> None:
-    player = make_player(InProcess(LAKE), memory=Full())
-    recorded = next(attempt for attempt in record(player) if len(attempt.steps) > 1)
+    player = make_player(InProcess(LAKE), history=Full())
+    recorded = next(rollout for rollout in record(player) if len(rollout.steps) > 1)
     first, second, *rest = recorded.steps
     wrong = replace(recorded, steps=(first, replace(second, observation="You are on the moon."), *rest))
     with pytest.raises(EnvironmentFault, match=r"step 1: its recorded actions lead to .* and not to 'You are on the"):

@@ -47,15 +47,15 @@ def measure(
     ids = (*range(1, len(listed) + 1), *([END] if ended else []))
     said = tools.text(ids) if action is None else action
     spans = [list(span) for span in read_list(said, {}).spans]
-    step = Step(index=0, action=said, response_ids=ids, forced=forced, facts={"item_spans": spans})
-    attempt = Trajectory(id="a", task=Task(id="t"), attempt=0, steps=(step,))
+    step = Step(index=0, action=said, response_ids=ids, forced=forced, info={"item_spans": spans})
+    rollout = Trajectory(id="a", task=Task(id="t"), rollout=0, steps=(step,))
 
     def draw(*_: object) -> np.random.Generator:
         raise AssertionError("nothing is drawn")
 
-    [[[facts]]] = ItemTokens()([[attempt]], tools, draw=draw)
-    assert set(facts) == ItemTokens.writes
-    return dict(facts)
+    [[[info]]] = ItemTokens()([[rollout]], tools, draw=draw)
+    assert set(info) == ItemTokens.writes
+    return dict(info)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_items_are_found_among_the_tokens(
 
 @given(pieces=st.lists(st.text(alphabet="ab;\n ", min_size=1, max_size=4), max_size=12))
 def test_every_token_of_a_whole_answer_belongs_to_one_item(pieces: list[str]) -> None:
-    facts = measure(pieces)
-    places, said = facts["item_tokens"], "".join(pieces)
+    info = measure(pieces)
+    places, said = info["item_tokens"], "".join(pieces)
     covered = [token for begin, end in places for token in range(begin, end)]
     assert covered == (list(range(len(pieces))) if any(mark in said for mark in "ab") else [])
-    assert facts["end_token"] == len(pieces)
+    assert info["end_token"] == len(pieces)
     # Where no token reaches into two items, each item is said by the pieces that it spells.
     spans = read_list(said.strip(), {}).spans
     texts = ["".join(said.strip()[begin:end].split()) for begin, end in spans]
@@ -98,10 +98,10 @@ def test_what_cannot_be_found_is_refused() -> None:
     with pytest.raises(RecordError) as raised:
         measure(["2"], action="egg")
     assert str(raised.value) == (
-        "task 't', attempt 0, step 0: its action does not stand in its response, so that no token can be said to be of "
-        "an item; use an action_rule that takes the action out of the response"
+        "task 't', rollout 0, step 0: its action does not stand in its response, so that no token can be said to be of "
+        "an item; use an action_parser that takes the action out of the response"
     )
-    bare = Trajectory(id="a", task=Task(id="t"), attempt=0, steps=(Step(index=0, action="egg", response_ids=(1,)),))
+    bare = Trajectory(id="a", task=Task(id="t"), rollout=0, steps=(Step(index=0, action="egg", response_ids=(1,)),))
     tools: Any = Pieces([b"", b"egg"])
     with pytest.raises(
         RecordError, match="the environment says no 'item_spans', which item_tokens reads; use one that"

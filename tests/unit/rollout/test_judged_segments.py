@@ -11,14 +11,14 @@ from groupwise import RecordError, Step, Task, Trajectory, methods
 from groupwise.envs.small.lookup import Lookup
 from groupwise.envs.small.worked_sums import WorkedSums
 from groupwise.rollout.judges import CheckedLines, CheckedSteps, JudgeQuestion
-from groupwise.rollout.measures import JudgedSegments, check_measures
+from groupwise.rollout.scorers import JudgedSegments, check_scorers
 from groupwise.system.errors import ConfigError
 
 WORDS = ["", "a", "b", ";", "1", "2", "3", "+", "=", "answer", "6", "5"]
 
 
-def attempt(*steps: Step, task: Task | None = None) -> Trajectory:
-    return Trajectory(id="0", task=task or Task(id="q"), attempt=0, steps=steps)
+def rollout(*steps: Step, task: Task | None = None) -> Trajectory:
+    return Trajectory(id="0", task=task or Task(id="q"), rollout=0, steps=steps)
 
 
 def step(text: str, *, forced: int = 0, index: int = 0, **fields: Any) -> Step:
@@ -50,20 +50,20 @@ def measure(part: JudgedSegments, groups: Any, tools: Asking) -> Any:
 
 def test_without_separators_every_response_is_one_segment() -> None:
     tools = Asking()
-    groups = [[attempt(step("a ; b", facts={"known": 1}), step("a", index=1))], [attempt(step(""))]]
+    groups = [[rollout(step("a ; b", info={"known": 1}), step("a", index=1))], [rollout(step(""))]]
     assert measure(JudgedSegments(), groups, tools) == [
         [[{"judged_ends": [3], "judged_scores": [5.0]}, {"judged_ends": [1], "judged_scores": [1.0]}]],
         [[{"judged_ends": [], "judged_scores": []}]],
     ]
     first, second = tools.questions
-    assert (first.context, first.answer, first.said, first.facts) == ("room 0", "a ; b", "", {"known": 1})
+    assert (first.context, first.answer, first.said, first.info) == ("room 0", "a ; b", "", {"known": 1})
     assert (second.context, second.answer) == ("room 1", "a")
 
 
 def test_segments_end_with_separators_and_know_what_was_said_before() -> None:
     tools, part = Asking(), JudgedSegments(separators=(";",))
-    ((facts,),) = measure(part, [[attempt(step("b ; a ; b a ; b", forced=2))]], tools)
-    assert facts == [{"judged_ends": [2, 5, 6], "judged_scores": [3.0, 5.0, 1.0]}]
+    ((info,),) = measure(part, [[rollout(step("b ; a ; b a ; b", forced=2))]], tools)
+    assert info == [{"judged_ends": [2, 5, 6], "judged_scores": [3.0, 5.0, 1.0]}]
     assert [(question.said, question.answer) for question in tools.questions] == [
         ("b ;", "a ;"),
         ("b ; a ;", "b a ;"),
@@ -73,13 +73,13 @@ def test_segments_end_with_separators_and_know_what_was_said_before() -> None:
 
 def test_where_nothing_was_said_nobody_is_asked() -> None:
     tools = Asking(lambda questions: pytest.fail("asked"))
-    assert measure(JudgedSegments(), [[attempt(step(""))]], tools) == [[[{"judged_ends": [], "judged_scores": []}]]]
+    assert measure(JudgedSegments(), [[rollout(step(""))]], tools) == [[[{"judged_ends": [], "judged_scores": []}]]]
 
 
 def test_a_method_that_asks_a_judge_is_refused_without_one() -> None:
     with pytest.raises(ConfigError, match="asks a judge, and there is none; give"):
-        check_measures(methods.prorag())
-    check_measures(methods.prorag().model_copy(update={"judge": CheckedSteps()}))
+        check_scorers(methods.prorag())
+    check_scorers(methods.prorag().model_copy(update={"judge": CheckedSteps()}))
 
 
 def ask(**fields: Any) -> JudgeQuestion:
@@ -90,7 +90,7 @@ CALL, OTHER = {"name": "search", "arguments": {"x": 1}}, {"name": "search", "arg
 
 
 @pytest.mark.parametrize(
-    ("facts", "has_passed"),
+    ("info", "has_passed"),
     [
         ({"checks": {"read": True}}, True),
         ({"checks": {"read": True, "fits": True, "right": False}}, False),
@@ -101,14 +101,14 @@ CALL, OTHER = {"name": "search", "arguments": {"x": 1}}, {"name": "search", "arg
         ({"checks": {"read": True, "fits": False}, "calls": [CALL]}, False),
     ],
 )
-def test_checked_steps_pass_by_what_the_environment_tells(facts: dict[str, Any], has_passed: bool) -> None:
-    assert CheckedSteps()([ask(facts=facts)]) == [2.0 if has_passed else -2.0]
-    assert CheckedSteps(passed=1.0, failed=0.0)([ask(facts=facts)]) == [float(has_passed)]
+def test_checked_steps_pass_by_what_the_environment_tells(info: dict[str, Any], has_passed: bool) -> None:
+    assert CheckedSteps()([ask(info=info)]) == [2.0 if has_passed else -2.0]
+    assert CheckedSteps(passed=1.0, failed=0.0)([ask(info=info)]) == [float(has_passed)]
 
 
 def test_an_expert_of_lookup_passes_every_step_and_a_detour_does_not() -> None:
     part = Lookup(hops=2, num_people=4, max_steps=6)
-    world = part.open(part.panel("train")[0])
+    world = part.open(part.task_set("train")[0])
     needed = world.expert()
     detours = [
         action for action in world.observe().admissible or () if action.startswith("search") and action != needed
@@ -116,16 +116,16 @@ def test_an_expert_of_lookup_passes_every_step_and_a_detour_does_not() -> None:
     outcomes = [world.act(detours[0])]
     while (action := world.expert()) is not None:
         outcomes.append(world.act(action))
-    scores = CheckedSteps()([ask(facts=outcome.facts) for outcome in outcomes])
+    scores = CheckedSteps()([ask(info=outcome.info) for outcome in outcomes])
     assert scores == [-2.0, *[2.0] * (len(outcomes) - 1)]
 
 
 def test_a_world_that_tells_no_checks_is_named() -> None:
     with pytest.raises(RecordError) as raised:
-        CheckedSteps()([ask(facts={"exact": True})])
+        CheckedSteps()([ask(info={"exact": True})])
     assert str(raised.value) == (
-        "task 'q': a step has no fact 'checks', which the judge checked_steps reads; use an environment that tells it, "
-        "or another judge"
+        "task 'q': a step has no info value 'checks', which the judge checked_steps reads; use an environment that "
+        "tells it, or another judge"
     )
 
 
@@ -145,19 +145,19 @@ SUM = Task(id="sum", payload={"terms": [1, 2, 3]})
 )
 def test_lines_are_judged_as_worked_sums_checks_them(text: str) -> None:
     tools = Asking(CheckedLines())
-    ((facts,),) = measure(JudgedSegments(separators=(";",)), [[attempt(step(text), task=SUM)]], tools)
+    ((info,),) = measure(JudgedSegments(separators=(";",)), [[rollout(step(text), task=SUM)]], tools)
     world = WorkedSums(num_terms=4)
-    task = world.panel("train")[0]
+    task = world.task_set("train")[0]
     own = Task(id=task.id, env=task.env, split=task.split, payload={**task.payload, "terms": [1, 2, 3]})
-    checked = world.open(own).act(text).facts
-    assert facts[0]["judged_scores"] == [float(is_right) for is_right in checked["lines_right"]]
-    assert facts[0]["judged_ends"] == checked["line_ends"]
+    checked = world.open(own).act(text).info
+    assert info[0]["judged_scores"] == [float(is_right) for is_right in checked["lines_right"]]
+    assert info[0]["judged_ends"] == checked["line_ends"]
 
 
 def test_a_stray_sign_belongs_to_the_line_before_it() -> None:
     tools = Asking(CheckedLines())
-    ((facts,),) = measure(JudgedSegments(separators=(";",)), [[attempt(step("1 + 2 = 3 ; ; a"), task=SUM)]], tools)
-    assert facts == [{"judged_ends": [6, 7, 8], "judged_scores": [1.0, 1.0, 0.0]}]
+    ((info,),) = measure(JudgedSegments(separators=(";",)), [[rollout(step("1 + 2 = 3 ; ; a"), task=SUM)]], tools)
+    assert info == [{"judged_ends": [6, 7, 8], "judged_scores": [1.0, 1.0, 0.0]}]
 
 
 def test_other_tasks_have_no_lines_to_check() -> None:

@@ -1,4 +1,4 @@
-"""An observation of a megabyte ends its own attempt with one sentence; the others go on."""
+"""An observation of a megabyte ends its own rollout with one sentence; the others go on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGE = "EnvironmentFault: an observation has 1,048,584 characters, 262,144 at
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_megabyte_is_a_fault_of_its_attempt_alone(workers: int) -> None:
+def test_a_megabyte_is_a_fault_of_its_rollout_alone(workers: int) -> None:
     with Workers(Verbose(), num=1, timeout=10.0) if workers else InProcess(Verbose()) as host:
         shown: dict[int, Any] = dict(host.open({0: task(3), 1: task(2**20), 2: task(MAX_RECORD_CHARACTERS - BESIDE)}))
         assert shown[0].text == "xxx"

@@ -157,7 +157,7 @@ def test_a_function_is_called_once_for_equal_questions(tmp_path: Path) -> None:
         "context": "c",
         "answer": "a b",
         "said": "",
-        "facts": {},
+        "info": {},
     }
     assert part(ask_about("a b")) == [3.0]
 

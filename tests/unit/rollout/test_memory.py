@@ -1,4 +1,4 @@
-"""Memory: how much of the past a prompt shows."""
+"""History: how much of the past a prompt shows."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_an_anchored_window_shows_between_low_and_high_steps(num_past: int, low:
 
 
 def test_an_anchored_window_grows_then_is_cut_back() -> None:
-    memory = AnchoredWindow(low=2, high=4)
+    history = AnchoredWindow(low=2, high=4)
     # Shown: 0 1 2 3 4 | 3 4 | 3 4: after a cut two are left, and the step just made joins them.
-    assert [memory.first_shown(n) for n in range(9)] == [0, 0, 0, 0, 0, 2, 2, 4, 4]
+    assert [history.first_shown(n) for n in range(9)] == [0, 0, 0, 0, 0, 2, 2, 4, 4]
 
 
 def test_a_window_that_cannot_grow_is_refused() -> None:

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from groupwise import ConfigError, Task, Trajectory
 from groupwise.rollout.tasks import MixedTurns, Shuffled
 
-PANELS = {
+TASK_SETS = {
     "easy": tuple(Task.create(env="easy", seed=seed) for seed in range(5)),
     "hard": tuple(Task.create(env="hard", seed=seed) for seed in range(3)),
 }
 
 
 def start(**weights: float) -> MixedTurns:
-    curricula = {name: Shuffled().start(tasks, seed=len(name)) for name, tasks in PANELS.items()}
+    curricula = {name: Shuffled().start(tasks, seed=len(name)) for name, tasks in TASK_SETS.items()}
     return MixedTurns(curricula, weights=weights or {"easy": 3, "hard": 1}, name_of=lambda task: task.env)
 
 
@@ -27,7 +27,7 @@ def test_every_update_has_the_shares_and_each_environment_its_own_order() -> Non
     updates = [live.next(8) for _ in range(5)]
     assert [[task.env for task in tasks].count("easy") for tasks in updates] == [6] * 5
     handed_out = [task for tasks in updates for task in tasks]
-    for name, tasks in PANELS.items():
+    for name, tasks in TASK_SETS.items():
         own = [task.id for task in handed_out if task.env == name]
         assert own == [task.id for task in Shuffled().start(tasks, seed=len(name)).next(len(own))]
 
@@ -61,7 +61,7 @@ class Attentive:
 def test_each_is_told_of_its_own_tasks_and_one_that_gives_too_few_is_named() -> None:
     curricula: dict[str, Any] = {"easy": Attentive(), "hard": Attentive()}
     live = MixedTurns(curricula, weights={"easy": 1, "hard": 1}, name_of=lambda task: task.env)
-    played = [Trajectory(id="a", task=PANELS[name][0], attempt=0, steps=()) for name in ("easy", "hard", "easy")]
+    played = [Trajectory(id="a", task=TASK_SETS[name][0], rollout=0, steps=()) for name in ("easy", "hard", "easy")]
     live.observe(played)
     assert {name: curriculum.played for name, curriculum in curricula.items()} == {
         "easy": ["easy", "easy"],

@@ -14,7 +14,7 @@ from groupwise.envs.environment import Observation
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import AnchoredWindow, Full, PublishedTemplate, Window
 from groupwise.rollout.origins import TokenOrigin, attribute_prompt
-from groupwise.rollout.prompts import Exchange, Memory, Prompter, PromptTemplate, Template
+from groupwise.rollout.prompts import Exchange, History, Prompter, PromptTemplate, Template
 from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer
 
 TEMPLATES: tuple[Template, ...] = (
@@ -24,11 +24,11 @@ TEMPLATES: tuple[Template, ...] = (
     PublishedTemplate(),
     PublishedTemplate(thoughts=False),
 )
-MEMORIES: tuple[Memory, ...] = (Full(), Window(steps=0), Window(steps=2), AnchoredWindow(low=0, high=1))
+MEMORIES: tuple[History, ...] = (Full(), Window(steps=0), Window(steps=2), AnchoredWindow(low=0, high=1))
 
 
-def make_prompter(template: Template, memory: Memory, *, chat: str | None = None, system: str = "") -> Prompter:
-    return Prompter(byte_tokenizer(chat), template=template, memory=memory, instruction="Do it.", system=system)
+def make_prompter(template: Template, history: History, *, chat: str | None = None, system: str = "") -> Prompter:
+    return Prompter(byte_tokenizer(chat), template=template, history=history, instruction="Do it.", system=system)
 
 
 def play(made: Prompter, seen: Sequence[Observation]) -> list[Exchange]:
@@ -70,17 +70,17 @@ OBSERVATIONS = st.builds(
 )
 def test_an_attributed_prompt_is_the_prompt_whatever_makes_it(
     template: Template,
-    memory: Memory,
+    history: History,
     chat: str | None,
     system: str,
     seen: list[Observation],
     goal: str,
-    guidance: str,
+    hint: str,
 ) -> None:
-    made = make_prompter(template, memory, chat=chat, system=system)
+    made = make_prompter(template, history, chat=chat, system=system)
     past = play(made, seen[:-1])
-    attributed = attribute_prompt(made, goal=goal, past=past, seen=seen[-1], guidance_text=guidance)
-    assert attributed.ids == made.prompt(made.encode_opening(goal, guidance), past, seen[-1])
+    attributed = attribute_prompt(made, goal=goal, past=past, seen=seen[-1], hint_text=hint)
+    assert attributed.ids == made.prompt(made.encode_opening(goal, hint), past, seen[-1])
     assert len(attributed.origins) == len(attributed.ids)
 
 
@@ -89,7 +89,7 @@ def test_a_dialogue_shows_who_says_what() -> None:
     first = Observation(text="A door.", admissible=("open it",))
     past = [made.make_exchange(first, (*made.encode("1"), made.frame.end_id), "open it")]
     attributed = attribute_prompt(
-        made, goal="Get out.", past=past, seen=Observation(text="A wall.", admissible=("turn",)), guidance_text="Hurry."
+        made, goal="Get out.", past=past, seen=Observation(text="A wall.", admissible=("turn",)), hint_text="Hurry."
     )
     assert stretches(made, *attributed) == [
         ("template", "[system] "),
@@ -97,13 +97,13 @@ def test_a_dialogue_shows_who_says_what() -> None:
         ("template", " . [user] "),
         ("instruction", "Do it."),
         ("template", " "),
-        ("guidance", "Hurry."),
+        ("hint", "Hurry."),
         ("template", " Goal: "),
         ("task", "Get out."),
         ("template", "\n"),
-        ("memory", "A door. Possible: 1 open it."),
+        ("history", "A door. Possible: 1 open it."),
         ("template", " . [assistant] "),
-        ("memory", "1</s>"),
+        ("history", "1</s>"),
         ("template", "[user] "),
         ("observation", "A wall."),
         ("template", " Possible: 1 "),
@@ -120,9 +120,9 @@ def test_a_single_message_tells_past_and_present_apart_though_they_say_the_same(
         ("template", "You act in a text home. Your task: "),
         ("task", "see"),
         ("template", "\nSteps taken: 2. The last 1:\n2. Seen: "),
-        ("memory", "see"),
+        ("history", "see"),
         ("template", " Done: "),
-        ("memory", "go <b>"),
+        ("history", "go <b>"),
         ("template", "\nNow, at step 3, you see: "),
         ("observation", "see"),
         ("template", "\nChoose one action, and write it between <action> and </action>.>"),
@@ -133,7 +133,7 @@ def test_a_token_of_several_origins_has_that_of_its_first_letter() -> None:
     words = Prompter(
         make_word_tokenizer(["do", "it", "goal", ":", "out", "a", "wall", ">"]),
         template=PromptTemplate(),
-        memory=Full(),
+        history=Full(),
         instruction="do it",
     )
     attributed = attribute_prompt(words, goal="out", past=[], seen=Observation(text="a wall"))

@@ -1,4 +1,4 @@
-"""Attempt plans: when an update has enough groups, and which of them count."""
+"""Rollout plans: when an update has enough groups, and which of them count."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError, Task, Trajectory
 from groupwise.rollout import Flat, TopUp
-from groupwise.rollout.plans import AttemptPlan, Played, PlayedRound
+from groupwise.rollout.plans import Played, PlayedRound, RolloutPlan
 from tests.unit.pasts import journal, make_draw
 
 Groups = list[list[Trajectory]]
 
 
-class Panel:
+class AskedTasks:
     """A tools that hands out tasks by number, and counts them."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Panel:
 def group(name: str, *successes: float) -> list[Trajectory]:
     task = Task.create(env="identity", payload={"name": name})
     return [
-        Trajectory(id=f"{name}/{n}", task=task, attempt=n, steps=(), scores={"success": score, "return": score - n / 8})
+        Trajectory(id=f"{name}/{n}", task=task, rollout=n, steps=(), scores={"success": score, "return": score - n / 8})
         for n, score in enumerate(successes)
     ]
 
@@ -48,23 +48,23 @@ def play(*rounds: Groups) -> Played:
     return Played(update=1, rounds=[PlayedRound(groups=groups) for groups in rounds])
 
 
-def list_asked(plan: AttemptPlan, so_far: Played, wanted: int, folder: Path) -> list[tuple[str, int]]:
-    """What a plan asks for: tasks and numbers of attempts, all unguided."""
-    past_attempts = journal(folder).past_attempts
-    requests = plan.next(so_far, wanted, tools=Panel(), past_attempts=past_attempts, draw=make_draw())
-    assert not any(request.is_guided for request in requests)
-    return [(request.task.id, request.attempts) for request in requests]
+def list_asked(plan: RolloutPlan, so_far: Played, wanted: int, folder: Path) -> list[tuple[str, int]]:
+    """What a plan asks for: tasks and numbers of rollouts, all unhinted."""
+    past_rollouts = journal(folder).past_rollouts
+    requests = plan.next(so_far, wanted, tools=AskedTasks(), past_rollouts=past_rollouts, draw=make_draw())
+    assert not any(request.is_hinted for request in requests)
+    return [(request.task.id, request.rollouts) for request in requests]
 
 
 def test_flat_asks_once_and_takes_what_it_gets(tmp_path: Path) -> None:
-    plan, got = Flat(attempts=4), [group("a", 1, 1), group("b", 0, 1)]
+    plan, got = Flat(rollouts=4), [group("a", 1, 1), group("b", 0, 1)]
     assert list_asked(plan, play(), 2, tmp_path) == [("t0", 4), ("t1", 4)]
     assert list_asked(plan, play(got), 5, tmp_path) == []
     assert plan.choose(play(got), 5) == got
 
 
 def test_top_up_asks_for_as_many_as_teach_nothing(tmp_path: Path) -> None:
-    plan = TopUp(attempts=2, rounds=3)
+    plan = TopUp(rollouts=2, rounds=3)
     equal, mixed = [group("a", 1, 1), group("b", 0, 0)], [group("c", 0, 1)]
     assert list_asked(plan, play(), 3, tmp_path) == [("t0", 2), ("t1", 2), ("t2", 2)]
     assert list_asked(plan, play([*equal, *mixed]), 3, tmp_path) == [("t0", 2), ("t1", 2)]
@@ -83,7 +83,7 @@ def test_returns_that_differ_by_a_length_penalty_alone_do_not_count() -> None:
 
 def test_without_the_score_the_return_is_compared() -> None:
     task = Task.create(env="identity")
-    plain = [Trajectory(id=str(n), task=task, attempt=n, steps=(), scores={"return": float(n)}) for n in range(2)]
+    plain = [Trajectory(id=str(n), task=task, rollout=n, steps=(), scores={"return": float(n)}) for n in range(2)]
     assert TopUp().choose(play([plain]), 1) == [plain]
 
 
@@ -96,12 +96,12 @@ def test_top_up_chooses_the_first_groups_with_a_spread(pairs: list[tuple[int, in
 
 
 @pytest.mark.parametrize("plan", [Flat(), TopUp()])
-def test_guided_groups_go_on_beside_the_unguided(plan: AttemptPlan) -> None:
-    mixed, guided = group("b", 0, 1), group("b~1", 1, 1)
-    both = Played(update=1, rounds=[PlayedRound(groups=[mixed], guided=[guided])])
-    assert plan.choose(both, 1) == [mixed, guided]
+def test_hinted_groups_go_on_beside_the_unhinted(plan: RolloutPlan) -> None:
+    mixed, hinted = group("b", 0, 1), group("b~1", 1, 1)
+    both = Played(update=1, rounds=[PlayedRound(groups=[mixed], hinted=[hinted])])
+    assert plan.choose(both, 1) == [mixed, hinted]
 
 
 def test_a_group_of_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match="attempts"):
-        Flat(attempts=1)
+    with pytest.raises(ConfigError, match="rollouts"):
+        Flat(rollouts=1)

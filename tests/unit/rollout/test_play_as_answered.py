@@ -20,7 +20,7 @@ from groupwise.models.tiny import make_word_tokenizer
 from groupwise.report.derived_credit import make_step_table
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.environment_runner import EnvTiming, InProcess, open_host
-from groupwise.rollout.episodes import Attempt, Player
+from groupwise.rollout.episodes import Player, Rollout
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 from groupwise.store.journal import Journal, Update
 from groupwise.system.errors import EngineFault
@@ -29,9 +29,9 @@ from tests.unit.rollout.dawdling import Dawdling
 from tests.unit.rollout.scripted_episodes import Breaking
 
 ENV = Identity(num_words=4, length=3)
-TASKS = ENV.panel("train")[:4]
+TASKS = ENV.task_set("train")[:4]
 TOKENIZER = make_word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", "."))
-PROMPTER = Prompter(TOKENIZER, template=PromptTemplate(), memory=Full(), instruction="")
+PROMPTER = Prompter(TOKENIZER, template=PromptTemplate(), history=Full(), instruction="")
 GAMBLING = Gambling(
     [token for word in ENV.vocabulary() for token in PROMPTER.encode(word)],
     PROMPTER.frame.end_id,
@@ -57,11 +57,11 @@ def play(
         engine=engine,
         host=host or InProcess(ENV),
         prompter=PROMPTER,
-        action_rule=WholeResponse(),
+        action_parser=WholeResponse(),
         max_tokens=3,
     )
-    attempts = [Attempt(task=task, number=0, seed=place) for place, task in enumerate(tasks)]
-    return player.play(attempts, temperature=1.0, waiting=waiting)
+    rollouts = [Rollout(task=task, number=0, seed=place) for place, task in enumerate(tasks)]
+    return player.play(rollouts, temperature=1.0, waiting=waiting)
 
 
 def play_as_answered(choose: Callable[[Sequence[Request]], int | None], **how: Any) -> list[Trajectory]:
@@ -72,8 +72,8 @@ def play_as_answered(choose: Callable[[Sequence[Request]], int | None], **how: A
         engine.close()
 
 
-def test_an_attempt_ends_while_another_waits_for_its_first_answer() -> None:
-    """The first attempt is answered once the others are over; in step with it they would wait for ever."""
+def test_an_rollout_ends_while_another_waits_for_its_first_answer() -> None:
+    """The first rollout is answered once the others are over; in step with it they would wait for ever."""
 
     def last(waiting: Sequence[Request]) -> int | None:
         others = [place for place, request in enumerate(waiting) if request.session != "0"]
@@ -89,10 +89,10 @@ def test_an_attempt_ends_while_another_waits_for_its_first_answer() -> None:
     assert order[-2:] == ["0", "0"], "its second and third steps come when the others are over"
 
 
-def test_a_fault_of_an_environment_costs_its_own_attempt_only() -> None:
+def test_a_fault_of_an_environment_costs_its_own_rollout_only() -> None:
     Breaking.opened = 0
     host = Watched(Breaking())
-    tasks = Identity(num_words=4, length=2).panel("train")[:1] * 3
+    tasks = Identity(num_words=4, length=2).task_set("train")[:1] * 3
     trajectories = play_as_answered(by_lot(1), tasks=tasks, host=host)
     assert [trajectory.stop for trajectory in trajectories] == [
         StopReason.TERMINATED,
@@ -111,7 +111,7 @@ def test_all_environments_are_closed_and_their_steps_are_counted() -> None:
     assert waiting.seconds > 0
 
 
-def test_attempts_that_outgrow_the_model_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollouts_that_outgrow_the_model_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Gambling, "context", 18)
     host = Watched(ENV)
     trajectories = play_as_answered(by_lot(3), host=host)
@@ -125,8 +125,8 @@ def test_environments_in_workers_are_played_the_same() -> None:
         assert play_as_answered(by_lot(4), host=host) == play(GAMBLING)
 
 
-def test_an_environment_that_takes_its_time_holds_up_nobody_elses_attempt() -> None:
-    """Attempts 1 and 3 run in the other worker; 2 shares the slow one's."""
+def test_an_environment_that_takes_its_time_holds_up_nobody_elses_rollout() -> None:
+    """Rollouts 1 and 3 run in the other worker; 2 shares the slow one's."""
     engine, waiting = Answering(GAMBLING, by_lot(6)), EnvTiming()
     with open_host(Dawdling(num_words=4, length=3, slow=TASKS[0].id), workers=2, timeout=30.0) as host:
         trajectories = play(engine, host=host, waiting=waiting)
@@ -260,17 +260,17 @@ def test_which_weights_sampled_which_tokens_is_kept_and_read_back(tmp_path: Path
     }
     with Journal(tmp_path / "journal.sqlite") as journal:
         credit = [(0.0,) * len(trajectory.steps) for trajectory in trajectories]
-        update = {"number": 5, "version": 5, "metrics": {}, "faults": (), "recalled": ()}
+        update = {"number": 5, "version": 5, "metrics": {}, "faults": (), "replayed": ()}
         journal.write(Update(trajectories=trajectories, credit=credit, **update))
         for trajectory in trajectories:
-            past = journal.past_attempts.find(trajectory.task.id, number=5, attempt=0)
-            again = journal.past_attempts.read(past)
+            past = journal.past_rollouts.find(trajectory.task.id, number=5, rollout=0)
+            again = journal.past_rollouts.read(past)
             assert past.version == min(trajectory.versions)
             assert again.versions == trajectory.versions
             assert [step.versions for step in again.steps] == [step.versions for step in trajectory.steps]
 
 
-def test_an_attempt_is_as_old_as_its_oldest_token_when_it_is_derived_again() -> None:
+def test_an_rollout_is_as_old_as_its_oldest_token_when_it_is_derived_again() -> None:
     trajectories = play(GAMBLING)
     rows = [row for trajectory in trajectories for row in make_rows(trajectory)]
     expected = [5 - min(trajectory.versions) for trajectory in trajectories for _ in trajectory.steps]

@@ -17,23 +17,23 @@ from groupwise.methods.after_vsrm import ForcedAnswers
 from groupwise.methods.dcpo import TemperedScore
 from groupwise.methods.spae import AnswerPotential
 from groupwise.methods.spo_chain import SegmentValues
-from groupwise.rollout.measures import Continuation, cut_after_separators, cut_after_uncertain
+from groupwise.rollout.scorers import Continuation, cut_after_separators, cut_after_uncertain
 
 WORDS = ["", "a", "b", ";", "answer", "9"]
 SURE, UNSURE = -0.01, -1.0
 
 
-def attempt(number: int, ids: tuple[int, ...], logps: tuple[float, ...] = (), **fields: Any) -> Trajectory:
+def rollout(number: int, ids: tuple[int, ...], logps: tuple[float, ...] = (), **fields: Any) -> Trajectory:
     step = Step(
         index=0,
         reward=float(number),
         prompt_ids=(7, 7),
         response_ids=ids,
         logp_behaviour=logps or (UNSURE,) * len(ids),
-        **{"facts": {"gold_answer": "9"}, **fields},
+        **{"info": {"gold_answer": "9"}, **fields},
     )
     task = Task(id=f"q{number // 2}")
-    return Trajectory(id=str(number), task=task, attempt=number, steps=(step,), scores={"return": float(number)})
+    return Trajectory(id=str(number), task=task, rollout=number, steps=(step,), scores={"return": float(number)})
 
 
 class Scripted:
@@ -56,7 +56,7 @@ class Scripted:
         return Trajectory(
             id=str(number),
             task=begun.task,
-            attempt=number,
+            rollout=number,
             steps=(Step(index=0),),
             stop=StopReason.ERROR if has_failed else StopReason.TERMINATED,
             scores={"return": len(begun.forced) / 10, "success": len(begun.forced) / 10},
@@ -118,9 +118,9 @@ def test_lines_end_with_separators(text: str, options: dict[str, int], ends: lis
 
 def test_segment_values_are_means_over_continuations_of_prefixes() -> None:
     tools, part = Scripted(), SegmentValues(uncertain_tokens=2, continuations=3)
-    groups = [[attempt(0, (1, 2, 3, 1, 2)), attempt(1, (1, 2))], [attempt(2, (1, 2, 1), (UNSURE, UNSURE, SURE))]]
-    facts = part(groups, tools, draw=draw)
-    assert facts == [
+    groups = [[rollout(0, (1, 2, 3, 1, 2)), rollout(1, (1, 2))], [rollout(2, (1, 2, 1), (UNSURE, UNSURE, SURE))]]
+    info = part(groups, tools, draw=draw)
+    assert info == [
         [
             [{"segment_ends": [2, 4, 5], "segment_values": [pytest.approx(0.2), pytest.approx(0.4)]}],
             [{"segment_ends": [2], "segment_values": []}],
@@ -133,36 +133,36 @@ def test_segment_values_are_means_over_continuations_of_prefixes() -> None:
 
 
 def test_a_boundary_where_every_continuation_failed_is_none() -> None:
-    facts = SegmentValues(uncertain_tokens=2, continuations=2)(
-        [[attempt(0, (1, 2, 3, 1, 2))]], Scripted(failing=2), draw=draw
+    info = SegmentValues(uncertain_tokens=2, continuations=2)(
+        [[rollout(0, (1, 2, 3, 1, 2))]], Scripted(failing=2), draw=draw
     )
-    assert facts == [[[{"segment_ends": [4, 5], "segment_values": [pytest.approx(0.4)]}]]]
+    assert info == [[[{"segment_ends": [4, 5], "segment_values": [pytest.approx(0.4)]}]]]
 
 
 def test_forced_tokens_are_part_of_the_prefix_and_of_no_segment() -> None:
     tools = Scripted()
-    facts = SegmentValues(uncertain_tokens=1, continuations=1)([[attempt(0, (5, 1, 2), forced=1)]], tools, draw=draw)
-    assert facts[0][0][0]["segment_ends"] == [1, 2]
+    info = SegmentValues(uncertain_tokens=1, continuations=1)([[rollout(0, (5, 1, 2), forced=1)]], tools, draw=draw)
+    assert info[0][0][0]["segment_ends"] == [1, 2]
     assert [begun.forced for begun in tools.played] == [(5, 1)]
 
 
 def test_answers_are_forced_before_the_first_line_and_after_each_but_the_last() -> None:
     tools, part = Scripted(), ForcedAnswers(min_tokens=1, answers=2, answer_tokens=4)
-    facts = part([[attempt(0, (1, 3, 2, 3, 4, 5)), attempt(1, (1,))]], tools, draw=draw)
+    info = part([[rollout(0, (1, 3, 2, 3, 4, 5)), rollout(1, (1,))]], tools, draw=draw)
     first = {"line_token_ends": [2, 4, 6], "line_accuracy": [pytest.approx(v) for v in (0.1, 0.3, 0.5, 0.0)]}
-    assert facts == [[[first], [{"line_token_ends": [1], "line_accuracy": [pytest.approx(0.1), 1.0]}]]]
+    assert info == [[[first], [{"line_token_ends": [1], "line_accuracy": [pytest.approx(0.1), 1.0]}]]]
     assert [begun.forced for begun in tools.played] == [(4,)] * 2 + [(1, 3, 4)] * 2 + [(1, 3, 2, 3, 4)] * 2
     assert tools.extra_tokens == 5, "the stub and the answer"
 
 
 def test_a_potential_is_made_of_how_sure_and_how_right() -> None:
     tools, part = Scripted(), AnswerPotential(probes=2)
-    facts = part([[attempt(0, (1, 3, 2, 3, 4, 5)), attempt(1, (1,))]], tools, draw=draw)
+    info = part([[rollout(0, (1, 3, 2, 3, 4, 5)), rollout(1, (1,))]], tools, draw=draw)
     # Probe n has mean entropy 0.3 + n / 10; two probes a line.
     confidence = [(math.exp(-0.3) + math.exp(-0.4)) / 2, (math.exp(-0.5) + math.exp(-0.6)) / 2]
     accuracy = [math.exp(-0.1 * len(prompt)) for prompt in ([7, 7, 1, 3, 4], [7, 7, 1, 3, 2, 3, 4])]
     phi = [1.5 * acc * conf + 0.5 * acc - conf for acc, conf in zip(accuracy, confidence, strict=True)]
-    assert facts == [
+    assert info == [
         [
             [{"potential_ends": [2, 4, 6], "potentials": [pytest.approx(level) for level in (*phi, phi[-1])]}],
             [{"potential_ends": [1], "potentials": [0.0]}],
@@ -177,20 +177,20 @@ def test_a_potential_is_made_of_how_sure_and_how_right() -> None:
 
 def test_tempered_scores_are_taken_at_multiples_of_the_temperature() -> None:
     tools = Scripted()
-    facts = TemperedScore()([[attempt(0, (5, 1, 2), forced=1), attempt(1, ())]], tools, draw=draw)
+    info = TemperedScore()([[rollout(0, (5, 1, 2), forced=1), rollout(1, ())]], tools, draw=draw)
     logps = [pytest.approx(-0.3), pytest.approx(-0.3)]
-    assert facts == [[[{"logp_hot": logps, "logp_cold": logps}], [{"logp_hot": [], "logp_cold": []}]]]
+    assert info == [[[{"logp_hot": logps, "logp_cold": logps}], [{"logp_hot": [], "logp_cold": []}]]]
     assert tools.temperatures == [pytest.approx(0.6), pytest.approx(0.4)]
 
 
 @pytest.mark.parametrize("part", [SegmentValues(), ForcedAnswers(), AnswerPotential()])
-def test_attempts_of_several_steps_are_refused(part: Any) -> None:
-    long = Trajectory(id="0", task=Task(id="q"), attempt=0, steps=(Step(index=0), Step(index=1)))
+def test_rollouts_of_several_steps_are_refused(part: Any) -> None:
+    long = Trajectory(id="0", task=Task(id="q"), rollout=0, steps=(Step(index=0), Step(index=1)))
     with pytest.raises(RecordError) as raised:
         part([[long]], Scripted(), draw=draw)
     assert str(raised.value) == (
-        f"task 'q', attempt 0: it has 2 steps, and {part.config()['kind']} goes on from parts of a first answer alone; "
-        "use it where an attempt is one answer"
+        f"task 'q', rollout 0: it has 2 steps, and {part.config()['kind']} goes on from parts of a first answer alone; "
+        "use it where a rollout is one answer"
     )
 
 
@@ -199,12 +199,12 @@ def test_what_the_step_does_not_hold_is_asked_for() -> None:
         RecordError, match="the log-probs of its sampled tokens were not recorded, which segment_values"
     ):
         SegmentValues()(
-            [[Trajectory(id="0", task=Task(id="q"), attempt=0, steps=(Step(index=0, response_ids=(1,)),))]],
+            [[Trajectory(id="0", task=Task(id="q"), rollout=0, steps=(Step(index=0, response_ids=(1,)),))]],
             Scripted(),
             draw=draw,
         )
-    with pytest.raises(RecordError, match="no text as the fact 'gold_answer', which answer_potential reads"):
-        AnswerPotential()([[attempt(0, (1, 3, 2), facts={})]], Scripted(), draw=draw)
+    with pytest.raises(RecordError, match="no text as the info value 'gold_answer', which answer_potential reads"):
+        AnswerPotential()([[rollout(0, (1, 3, 2), info={})]], Scripted(), draw=draw)
 
 
 def test_an_engine_without_entropies_cannot_say_how_sure_it_is() -> None:
@@ -213,12 +213,12 @@ def test_an_engine_without_entropies_cannot_say_how_sure_it_is() -> None:
             return [Generation(response_ids=(5,), logp=(0.0,), entropy=(), stopped=True, versions=()) for _ in requests]
 
     with pytest.raises(RecordError, match="reads the entropies of sampled tokens, which the engine did not give"):
-        AnswerPotential()([[attempt(0, (1, 3, 2))]], Mute(), draw=draw)
+        AnswerPotential()([[rollout(0, (1, 3, 2))]], Mute(), draw=draw)
 
 
 def test_recorded_steps_are_asked_about_with_nothing_to_ask() -> None:
     tools = Scripted()
-    assert SegmentValues()([[attempt(0, (1, 2))]], tools, draw=draw) == [
+    assert SegmentValues()([[rollout(0, (1, 2))]], tools, draw=draw) == [
         [[{"segment_ends": [2], "segment_values": []}]]
     ]
     assert tools.played == []

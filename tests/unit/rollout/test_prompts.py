@@ -29,8 +29,8 @@ def tokenizer(chat: str | None = None) -> PreTrainedTokenizerFast:
     return made
 
 
-def prompter(memory: Window | Full, *, chat: str | None = None, **template: bool) -> Prompter:
-    return Prompter(tokenizer(chat), template=PromptTemplate(**template), memory=memory, instruction="do it")
+def prompter(history: Window | Full, *, chat: str | None = None, **template: bool) -> Prompter:
+    return Prompter(tokenizer(chat), template=PromptTemplate(**template), history=history, instruction="do it")
 
 
 def text(made: Prompter, ids: tuple[int, ...]) -> str:
@@ -111,20 +111,22 @@ def test_a_template_that_drops_turns_is_refused() -> None:
 def test_a_told_past_says_the_action_and_leaves_the_list_out() -> None:
     tokenizer = make_word_tokenizer(["see", "mug", "take", "possible", ":", ",", ".", ">", "1", "2"])
     template = PromptTemplate(show_instruction=False, show_goal=False, show_admissible="numbered", tell_past=True)
-    prompter = Prompter(tokenizer, template=template, memory=Window(steps=1), instruction="")
+    prompter = Prompter(tokenizer, template=template, history=Window(steps=1), instruction="")
     seen = Observation(text="see mug", admissible=("take mug", "see mug"))
     shown, said = prompter.encode_observation(seen), (*prompter.encode("1"), prompter.frame.end_id)
     exchange = prompter.make_exchange(seen, said, "take mug")
     prompt = prompter.prompt(prompter.encode_opening(""), [exchange], seen)
     assert tokenizer.decode(prompt) == ("<s> see mug > take mug </s> see mug possible : 1 take mug , 2 see mug . >")
     exact = Prompter(
-        tokenizer, template=template.model_copy(update={"tell_past": False}), memory=Window(steps=1), instruction=""
+        tokenizer, template=template.model_copy(update={"tell_past": False}), history=Window(steps=1), instruction=""
     ).make_exchange(seen, said, "take mug")
     assert (exact.observation_ids, exact.response_ids) == (shown, said)
 
 
 def read_opening(system: str, chat: str | None) -> str:
-    made = Prompter(byte_tokenizer(chat), template=PromptTemplate(), memory=Full(), instruction="Do it.", system=system)
+    made = Prompter(
+        byte_tokenizer(chat), template=PromptTemplate(), history=Full(), instruction="Do it.", system=system
+    )
     return str(made.tokenizer.decode(made.encode_opening("Out."), skip_special_tokens=False))
 
 
@@ -136,7 +138,7 @@ def test_a_system_prompt_is_a_system_message_or_a_line_before_everything() -> No
 
 
 def test_a_copy_has_the_system_prompt_too() -> None:
-    made = Prompter(byte_tokenizer(), template=PromptTemplate(), memory=Full(), instruction="", system="Be brief.")
+    made = Prompter(byte_tokenizer(), template=PromptTemplate(), history=Full(), instruction="", system="Be brief.")
     assert made.copy().encode_opening("x") == made.encode_opening("x")
 
 
@@ -162,13 +164,13 @@ def test_a_chat_template_without_system_messages_is_a_sentence(chat: str, senten
 
 def test_a_task_of_a_mixture_has_the_instruction_of_its_own_environment_and_others_have_the_same_prompter() -> None:
     words, task = tokenizer(), Task(id="t", tags=("take mug",))
-    alone = Prompter(words, template=PromptTemplate(), memory=Full(), instruction="do it")
+    alone = Prompter(words, template=PromptTemplate(), history=Full(), instruction="do it")
     mixed = Prompter(
-        words, template=PromptTemplate(), memory=Full(), instruction="do it", instruct=lambda task: task.tags[0]
+        words, template=PromptTemplate(), history=Full(), instruction="do it", instruct=lambda task: task.tags[0]
     )
     assert alone.for_task(task) is alone
     assert mixed.encode_opening("see") == alone.encode_opening("see")
-    taking = Prompter(words, template=PromptTemplate(), memory=Full(), instruction="take mug")
+    taking = Prompter(words, template=PromptTemplate(), history=Full(), instruction="take mug")
     assert mixed.for_task(task).encode_opening("see") == taking.encode_opening("see")
     assert mixed.copy().for_task(task).encode_opening("see") == taking.encode_opening("see")
     assert mixed.instruction == "do it"

@@ -16,10 +16,10 @@ from groupwise.rollout.forks import Fork
 TASK = Task(id="q")
 
 
-def attempt(number: int, *said: int, success: float | None = 0.0, **fields: Any) -> Trajectory:
+def rollout(number: int, *said: int, success: float | None = 0.0, **fields: Any) -> Trajectory:
     steps = tuple(Step(index=i, response_ids=(token,), **fields) for i, token in enumerate(said))
     scores = {} if success is None else {"success": success}
-    return Trajectory(id=str(number), task=TASK, attempt=number, steps=steps, scores=scores)
+    return Trajectory(id=str(number), task=TASK, rollout=number, steps=steps, scores=scores)
 
 
 class Continued:
@@ -36,27 +36,27 @@ class Continued:
         said = tuple(token for step in fork.trunk.steps[: fork.kept] for token in step.response_ids)
         won = float(fork.number < self.wins[said])
         stop = StopReason.ERROR if said and fork.number < self.faults else StopReason.TERMINATED
-        return Trajectory(id="", task=TASK, attempt=fork.number, steps=(), scores={"success": won}, stop=stop)
+        return Trajectory(id="", task=TASK, rollout=fork.number, steps=(), scores={"success": won}, stop=stop)
 
 
 def draw(*path: Any) -> np.random.Generator:
     return np.random.default_rng(abs(hash(path)))
 
 
-GROUP = [attempt(0, 7, 8, success=1.0), attempt(1, 7, 9), attempt(2, 6)]
+GROUP = [rollout(0, 7, 8, success=1.0), rollout(1, 7, 9), rollout(2, 6)]
 WINS = {(): 1, (7,): 2}
 PART = ProverValues(best_of=2, continuations=4)
 
 
 def test_a_step_has_what_it_changed_in_the_best_of_two() -> None:
-    # 1 of 4: 1 - C(3, 2) / 6 = 1/2; 2 of 4: 1 - 1/6 = 5/6; at the end the attempt's own success.
+    # 1 of 4: 1 - C(3, 2) / 6 = 1/2; 2 of 4: 1 - 1/6 = 5/6; at the end the rollout's own success.
     (group,) = PART([GROUP], Continued(WINS), draw=draw)  # type: ignore[arg-type]
-    progress = [[facts["prover_progress"] for facts in steps] for steps in group]
+    progress = [[info["prover_progress"] for info in steps] for steps in group]
     assert progress == [pytest.approx([1 / 3, 1 / 6]), pytest.approx([1 / 3, -5 / 6]), [-0.5]]
-    assert [facts["prover_value"] for facts in group[0]] == pytest.approx([0.5, 5 / 6])
+    assert [info["prover_value"] for info in group[0]] == pytest.approx([0.5, 5 / 6])
 
 
-def test_a_situation_that_several_attempts_were_in_is_continued_once() -> None:
+def test_a_situation_that_several_rollouts_were_in_is_continued_once() -> None:
     tools = Continued(WINS)
     PART([GROUP], tools, draw=draw)  # type: ignore[arg-type]
     assert [(fork.trunk.id, fork.kept, fork.number) for fork in tools.asked] == [
@@ -68,7 +68,7 @@ def test_a_situation_that_several_attempts_were_in_is_continued_once() -> None:
 def test_the_policy_itself_may_be_the_prover() -> None:
     part = ProverValues(best_of=1, continuations=4)
     ((first, _, last),) = part([GROUP], Continued(WINS), draw=draw)  # type: ignore[arg-type]
-    assert [facts["prover_progress"] for facts in (*first, *last)] == [0.25, 0.5, -0.25]
+    assert [info["prover_progress"] for info in (*first, *last)] == [0.25, 0.5, -0.25]
 
 
 def test_where_faults_leave_too_few_nothing_is_said() -> None:
@@ -79,21 +79,21 @@ def test_where_faults_leave_too_few_nothing_is_said() -> None:
 
 
 def test_nothing_is_played_where_there_is_no_step() -> None:
-    assert PART([[attempt(0)]], Continued({}), draw=draw) == [[[]]]  # type: ignore[arg-type]
+    assert PART([[rollout(0)]], Continued({}), draw=draw) == [[[]]]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("guided", "words"),
+    ("hinted", "words"),
     [
-        (attempt(3, 5, forced=1), "it was guided, and a continuation would not be;"),
-        (attempt(3, 5, unguided_prompt_ids=(1,)), "it was guided, and a continuation would not be;"),
-        (attempt(3, 5, success=None), "its environment does not say whether it succeeded, which prover_values reads;"),
+        (rollout(3, 5, forced=1), "it was hinted, and a continuation would not be;"),
+        (rollout(3, 5, unhinted_prompt_ids=(1,)), "it was hinted, and a continuation would not be;"),
+        (rollout(3, 5, success=None), "its environment does not say whether it succeeded, which prover_values reads;"),
     ],
 )
-def test_what_cannot_be_continued_or_judged_is_refused(guided: Trajectory, words: str) -> None:
+def test_what_cannot_be_continued_or_judged_is_refused(hinted: Trajectory, words: str) -> None:
     with pytest.raises(RecordError) as caught:
-        PART([[guided]], Continued(WINS), draw=draw)  # type: ignore[arg-type]
-    assert str(caught.value).startswith(f"task 'q', attempt 3: {words}")
+        PART([[hinted]], Continued(WINS), draw=draw)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(f"task 'q', rollout 3: {words}")
 
 
 def test_there_must_be_enough_to_choose_from() -> None:

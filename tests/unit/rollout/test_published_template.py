@@ -19,7 +19,7 @@ REQUEST = (
 )
 
 
-def test_every_prompt_of_an_attempt_begins_with_the_task() -> None:
+def test_every_prompt_of_an_rollout_begins_with_the_task() -> None:
     head = PublishedTemplate().write_opening("ignored", "put a mug in bed.")
     assert head == "You act in a text home. Your task: put a mug in bed."
     assert PublishedTemplate(world="a shop").write_opening("", "") == "You act in a shop."
@@ -57,7 +57,7 @@ def test_its_words_are_all_it_says() -> None:
 def test_a_prompt_is_one_message_that_tells_the_steps_in_the_window() -> None:
     template = PublishedTemplate(thoughts=False)
     known = sorted({word for text in (*template.words(), "fog mud look walk put") for word in split_words(text)})
-    made = Prompter(make_word_tokenizer(known), template=template, memory=Window(steps=1), instruction="")
+    made = Prompter(make_word_tokenizer(known), template=template, history=Window(steps=1), instruction="")
     past = [
         made.make_exchange(Observation(text="fog"), made.encode("look"), "look"),
         made.make_exchange(Observation(text="mud"), made.encode("walk"), "walk"),
@@ -70,6 +70,8 @@ def test_a_prompt_is_one_message_that_tells_the_steps_in_the_window() -> None:
 
 
 def test_it_needs_the_rule_that_reads_tags() -> None:
-    assert RolloutConfig(template={"kind": "published_template"}, action_rule="tagged").template == PublishedTemplate()
+    assert (
+        RolloutConfig(template={"kind": "published_template"}, action_parser="tagged").template == PublishedTemplate()
+    )
     with pytest.raises(ConfigError, match="need each other; set both or neither"):
         RolloutConfig(template="published_template")

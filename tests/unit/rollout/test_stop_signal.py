@@ -1,4 +1,4 @@
-"""Attempts that play in another thread end when they are told to, also where an engine never answers."""
+"""Rollouts that play in another thread end when they are told to, also where an engine never answers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from groupwise.envs import Identity
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, WholeResponse
 from groupwise.rollout.environment_runner import InProcess
-from groupwise.rollout.episodes import Attempt, Player, PlayStopped, StopSignal
+from groupwise.rollout.episodes import Player, PlayStopped, Rollout, StopSignal
 from groupwise.rollout.prompts import Prompter, PromptTemplate
 
 ENV = Identity(num_words=4, length=3)
 PROMPTER = Prompter(
     make_word_tokenizer((*ENV.vocabulary(), "goal", ":", ">", ".")),
     template=PromptTemplate(),
-    memory=Full(),
+    history=Full(),
     instruction="",
 )
 SECONDS = 20.0
@@ -35,14 +35,14 @@ def play(engine: Any, stop: StopSignal) -> None:
         engine=engine,
         host=InProcess(ENV),
         prompter=PROMPTER,
-        action_rule=WholeResponse(),
+        action_parser=WholeResponse(),
         max_tokens=2,
         stop=stop,
     )
-    player.play([Attempt(task=ENV.panel("train")[0], number=0, seed=0)], temperature=1.0)
+    player.play([Rollout(task=ENV.task_set("train")[0], number=0, seed=0)], temperature=1.0)
 
 
-def test_attempts_in_step_end_before_their_next_step() -> None:
+def test_rollouts_in_step_end_before_their_next_step() -> None:
     stop, asked = StopSignal(), list[Request]()
 
     def answer(request: Request) -> Sequence[int]:
@@ -69,7 +69,7 @@ class Silent(ScriptedEngine):
         return self.futures
 
 
-def test_attempts_that_wait_for_answers_end_at_once() -> None:
+def test_rollouts_that_wait_for_answers_end_at_once() -> None:
     stop, engine, raised = StopSignal(), Silent(), list[BaseException]()
 
     def play_and_note() -> None:

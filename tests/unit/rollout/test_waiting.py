@@ -63,7 +63,7 @@ def test_the_episode_loop_counts_what_its_environments_took() -> None:
 
     waiting = EnvTiming()
     begin = time.perf_counter()
-    played = play(Slowly(), ENV.panel("train")[:2], waiting=waiting)
+    played = play(Slowly(), ENV.task_set("train")[:2], waiting=waiting)
     taken = time.perf_counter() - begin
     assert waiting.steps == sum(len(trajectory.steps) for trajectory in played) == 4
     assert 2 * 0.02 + 4 * 0.03 <= waiting.seconds <= taken

@@ -306,27 +306,27 @@ def test_a_group_with_three_bad_environments_completes_with_the_fourth(one: Work
     from groupwise.engines.scripted import ScriptedEngine
     from groupwise.models.tiny import make_word_tokenizer
     from groupwise.rollout import Full, WholeResponse
-    from groupwise.rollout.episodes import Attempt, Player
+    from groupwise.rollout.episodes import Player, Rollout
     from groupwise.rollout.prompts import Prompter, PromptTemplate
 
     tokenizer = make_word_tokenizer((*Troublesome().vocabulary(), *"0123456789", ">"))
-    prompter = Prompter(tokenizer, template=PromptTemplate(), memory=Full(), instruction="")
+    prompter = Prompter(tokenizer, template=PromptTemplate(), history=Full(), instruction="")
     lines = {"0": ["walk", "raise"], "1": ["walk", "hang"], "2": ["walk", "die"], "3": ["walk", "walk", "end"]}
 
     def answer(request: Request) -> list[int]:
-        attempt = (request.session or "").rpartition("/")[2]
-        return [*prompter.encode(lines[attempt].pop(0)), prompter.frame.end_id]
+        rollout = (request.session or "").rpartition("/")[2]
+        return [*prompter.encode(lines[rollout].pop(0)), prompter.frame.end_id]
 
-    [group] = Troublesome().panel("train")
+    [group] = Troublesome().task_set("train")
     player = Player(
         engine=ScriptedEngine(answer, version=1),
         host=one,
         prompter=prompter,
-        action_rule=WholeResponse(),
+        action_parser=WholeResponse(),
         max_tokens=4,
     )
-    attempts = [Attempt(task=group, number=number, seed=number) for number in range(4)]
-    trajectories = player.play(attempts, temperature=1.0)
+    rollouts = [Rollout(task=group, number=number, seed=number) for number in range(4)]
+    trajectories = player.play(rollouts, temperature=1.0)
     assert [(trajectory.stop.value, len(trajectory.steps)) for trajectory in trajectories] == [
         ("error", 2),
         ("timeout", 2),

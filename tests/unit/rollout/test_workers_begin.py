@@ -1,4 +1,4 @@
-"""Actions that are begun and finish one by one: a slow, hanging or dying environment holds up its own attempt only."""
+"""Actions that are begun and finish one by one: a slow, hanging or dying environment holds up its own rollout only."""
 
 from __future__ import annotations
 

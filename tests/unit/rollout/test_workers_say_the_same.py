@@ -29,8 +29,8 @@ def hosts() -> Iterator[list[Workers]]:
 def play(host: Host, env: Any, chosen: list[int], seed: int, *, kill_at: int | None = None) -> list[Any]:
     """Everything a host says when random actions, some of them nonsense, are played to the end."""
     draw = Random(seed)
-    panel = env.panel("train")
-    seen: dict[int, Any] = dict(host.open({number: panel[index] for number, index in enumerate(chosen)}))
+    task_set = env.task_set("train")
+    seen: dict[int, Any] = dict(host.open({number: task_set[index] for number, index in enumerate(chosen)}))
     said: list[Any] = [seen]
     while seen:
         if len(said) == kill_at and isinstance(host, Workers):

@@ -36,7 +36,7 @@ class Troublesome(Part, slot="env"):
 
     max_steps: int = 50
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return (task(),)
 
     def open(self, task: Task) -> TroublesomeEnvironment:

@@ -11,7 +11,7 @@ class Verbose(Part, slot="env"):
 
     max_steps: int = 5
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return (task(0),)
 
     def open(self, task: Task) -> VerboseEnvironment:

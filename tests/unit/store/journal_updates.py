@@ -1,4 +1,4 @@
-"""Updates of two attempts at one task, as a journal takes them."""
+"""Updates of two rollouts at one task, as a journal takes them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from groupwise.store.journal import Update
 TASK = Task.create(env="identity", seed=1)
 
 
-def trajectory(attempt: int, *rewards: float) -> Trajectory:
+def trajectory(rollout: int, *rewards: float) -> Trajectory:
     steps = tuple(
         Step(index=i, reward=reward, state_key=f"s{i}", action="go", prompt_ids=(1, 2), response_ids=(3,))
         for i, reward in enumerate(rewards)
     )
     return Trajectory(
-        id=f"{TASK.id}/{attempt}",
+        id=f"{TASK.id}/{rollout}",
         task=TASK,
-        attempt=attempt,
+        rollout=rollout,
         steps=steps,
         scores={"success": rewards[-1]},
         stop=StopReason.TERMINATED,

@@ -13,7 +13,7 @@ from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.store import FORMAT, KEYS, VERSION
 
 HEADER = {"format": FORMAT, "version": VERSION, "meta": {}}
-ROW = {"task": "t", "attempt": 0, "index": 0, "state": "kitchen", "reward": 1.0}
+ROW = {"task": "t", "rollout": 0, "step": 0, "state": "kitchen", "reward": 1.0}
 
 _TEXT = st.text(max_size=8)
 _COUNT = st.integers(0, 2**53)
@@ -55,23 +55,23 @@ _FOR_ALL: Mapping[str, st.SearchStrategy[Any]] = {
 def file_rows(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Rows that one file can hold; identities may repeat, which is the table's business and not the file's."""
     task_id = draw(st.sampled_from((_TEXT, _INT64)))
-    attempt_id = draw(st.sampled_from((_TEXT, _INT64)))
+    rollout_id = draw(st.sampled_from((_TEXT, _INT64)))
     for_all = draw(st.sets(st.sampled_from(sorted(_FOR_ALL))))
     has_group = draw(st.booleans())
     tokens = draw(st.sampled_from(("none", "count", "ids")))
-    return draw(st.lists(_row(task_id, attempt_id, for_all, has_group, tokens), min_size=1, max_size=6))
+    return draw(st.lists(_row(task_id, rollout_id, for_all, has_group, tokens), min_size=1, max_size=6))
 
 
 @st.composite
 def _row(
     draw: st.DrawFn,
     task_id: st.SearchStrategy[Any],
-    attempt_id: st.SearchStrategy[Any],
+    rollout_id: st.SearchStrategy[Any],
     for_all: set[str],
     has_group: bool,
     tokens: str,
 ) -> dict[str, Any]:
-    row = {"task": draw(task_id), "attempt": draw(attempt_id), "index": draw(_COUNT), "reward": draw(_NUMBER)}
+    row = {"task": draw(task_id), "rollout": draw(rollout_id), "step": draw(_COUNT), "reward": draw(_NUMBER)}
     if has_group:
         row["group"] = draw(task_id)
     row |= {name: draw(_FOR_ALL[name]) for name in sorted(for_all)}
@@ -107,16 +107,16 @@ STATES = st.one_of(st.none(), st.sampled_from(("kitchen", "hall", "cellar", ("ha
 
 @st.composite
 def trajectories(draw: st.DrawFn) -> list[Trajectory]:
-    """Trajectories of a few attempts at a few tasks; outcomes on all or on none."""
+    """Trajectories of a few rollouts at a few tasks; outcomes on all or on none."""
     has_outcome, has_accuracy = draw(st.booleans()), draw(st.booleans())
     drawn = []
     for task in range(draw(st.integers(1, 3))):
-        for attempt in range(draw(st.integers(1, 3))):
+        for rollout in range(draw(st.integers(1, 3))):
             drawn.append(
                 Trajectory(
-                    id=f"{task}-{attempt}",
+                    id=f"{task}-{rollout}",
                     task=Task(id=f"task {task}"),
-                    attempt=attempt,
+                    rollout=rollout,
                     steps=tuple(draw(_step(index)) for index in range(draw(st.integers(1, 4)))),
                     scores={"accuracy": draw(st.floats(-10, 10))} if has_accuracy else {},
                     outcome=draw(st.floats(-10, 10)) if has_outcome else None,

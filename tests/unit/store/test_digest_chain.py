@@ -29,6 +29,6 @@ def test_what_the_clock_decides_is_left_out(tmp_path: Path, name: str) -> None:
     assert digest_with(tmp_path, **{name: 1.0}) == digest_with(tmp_path, **{name: 2.0}) == digest_with(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["rollout/entropy", "engine/canary_gap", "extra/replicas/0"])
+@pytest.mark.parametrize("name", ["rollout/entropy", "weights/check_gap", "extra/replicas/0"])
 def test_what_the_seed_decides_is_in_it(tmp_path: Path, name: str) -> None:
     assert len({digest_with(tmp_path, **{name: value}) for value in (1.0, 2.0)}) == 2

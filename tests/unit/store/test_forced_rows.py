@@ -12,18 +12,18 @@ from groupwise.data.records import check_steps
 from groupwise.data.step_columns import make_rows
 from groupwise.store import RolloutsFile, write_rollouts
 from groupwise.store.rollout_rows import find_row_fault
-from tests.unit.pasts import attempt
+from tests.unit.pasts import rollout
 
-ROW = {"task": "t", "attempt": 0, "index": 0, "reward": 0.0}
+ROW = {"task": "t", "rollout": 0, "step": 0, "reward": 0.0}
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.parquet"])
 def test_the_number_of_forced_tokens_survives_a_file_and_leaves_the_count(tmp_path: Path, name: str) -> None:
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
-    forced = attempt(0)
+    forced = rollout(0)
     forced = replace(forced, steps=(replace(forced.steps[0], forced=1),))
-    trajectories = [forced, attempt(1)]
+    trajectories = [forced, rollout(1)]
     path = tmp_path / name
     write_rollouts(path, [row for one in trajectories for row in make_rows(one)])
     assert [row.get("forced") for row in RolloutsFile.open(path).rows()] == [1, None]
@@ -40,4 +40,4 @@ def test_more_forced_tokens_than_there_are_is_an_error() -> None:
         "'forced' without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
     )
     with pytest.raises(RecordError, match="3 tokens are forced in a response of 2; count those that"):
-        check_steps([replace(attempt(0).steps[0], forced=3)])
+        check_steps([replace(rollout(0).steps[0], forced=3)])

@@ -48,7 +48,7 @@ def test_the_example_is_a_proper_file(folder: Path) -> None:
 def test_the_error_shown_is_the_error_met(folder: Path) -> None:
     with Path("rollouts.jsonl").open("a", encoding="utf-8") as file:
         file.write(
-            '{"task": "find-mug", "attempt": 2, "index": 0, "reward": NaN, "well_formed": true, "accepted": true}\n'
+            '{"task": "find-mug", "rollout": 2, "step": 0, "reward": NaN, "well_formed": true, "accepted": true}\n'
         )
     with pytest.raises(ValueError) as caught:
         list(RolloutsFile.open("rollouts.jsonl").rows())
@@ -68,7 +68,7 @@ def test_the_table_lists_every_key_and_what_it_takes() -> None:
     rows = re.findall(r"^\| `(\w+)`(.*?) \| (.*?) \|", PAGE[PAGE.index("## The row") : PAGE.index("¹ On")], flags=re.M)
     columns_alone = {"age", "off_policy", "trains"}
     assert sorted(name for name, _, _ in rows if name not in columns_alone) == sorted(KEYS)
-    assert {name for name, mark, _ in rows if "required" in mark} == {"task", "attempt", "index", "reward"}
+    assert {name for name, mark, _ in rows if "required" in mark} == {"task", "rollout", "step", "reward"}
     assert {name for name, mark, _ in rows if "¹" in mark} == {
         "group", "well_formed", "accepted", "valid", "cut", "outcome", "accuracy", "tokens", "response_ids"
     }  # fmt: skip

@@ -23,11 +23,11 @@ def test_what_was_written_comes_back(tmp_path: Path) -> None:
         assert journal.metric_names() == ["loss/total", "rollout/success"]
         assert journal.curve("rollout/success") == [(1, 0.1), (2, 0.2)]
         first, second = journal.trajectories(2)
-        assert (first["attempt"], first["outcome"], first["success"], first["stop"]) == (0, 1.0, 1.0, "terminated")
+        assert (first["rollout"], first["outcome"], first["success"], first["stop"]) == (0, 1.0, 1.0, "terminated")
         assert first["credit"] == [0.5, 0.25]
         assert [row["state"] for row in first["steps"]] == ["s0", "s1"]
         assert [row["response_ids"] for row in first["steps"]] == [[3], [3]]
-        assert (second["attempt"], second["credit"]) == (1, [-0.75])
+        assert (second["rollout"], second["credit"]) == (1, [-0.75])
 
 
 def test_an_update_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -80,12 +80,12 @@ def test_a_journal_of_another_schema_is_refused_and_left_as_it_is(tmp_path: Path
     assert path.read_bytes() == before
 
 
-def test_attempts_that_a_fault_ended_are_named_and_forgotten_with_their_update(tmp_path: Path) -> None:
+def test_rollouts_that_a_fault_ended_are_named_and_forgotten_with_their_update(tmp_path: Path) -> None:
     failed = replace(trajectory(2, 0.0), stop=StopReason.TIMEOUT, error="no answer within 0.3 s")
     with Journal(tmp_path / "journal.sqlite") as journal:
         journal.write(replace(update(1), faults=[failed]))
         assert journal.faults(1) == [
-            {"task": TASK.id, "attempt": 2, "stop": "timeout", "steps": 1, "error": "no answer within 0.3 s"}
+            {"task": TASK.id, "rollout": 2, "stop": "timeout", "steps": 1, "error": "no answer within 0.3 s"}
         ]
         assert len(list(journal.trajectories(1))) == 2, "they take part in nothing"
         journal.forget_after(0)

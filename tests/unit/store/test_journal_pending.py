@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from groupwise.store.journal import Journal, PendingAttempts
+from groupwise.store.journal import Journal, PendingRollouts
 from tests.unit.store.journal_updates import update
 
-AHEAD = PendingAttempts(contents=[b"who takes part", b"one", b"two"], clock=b"a second")
+AHEAD = PendingRollouts(contents=[b"who takes part", b"one", b"two"], clock=b"a second")
 
 
 def write(journal: Journal, number: int, *following: int, checkpoints: tuple[int, ...] = ()) -> None:
@@ -66,7 +66,7 @@ def test_a_journal_that_is_written_anew_keeps_them(tmp_path: Path) -> None:
         assert journal.digest_pending(1) == digest
 
 
-def test_pending_attempts_are_no_part_of_the_chain(tmp_path: Path) -> None:
+def test_pending_rollouts_are_no_part_of_the_chain(tmp_path: Path) -> None:
     with Journal(tmp_path / "with") as ahead, Journal(tmp_path / "without") as alone:
         write(ahead, 1, 2)
         write(alone, 1)

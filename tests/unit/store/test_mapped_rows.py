@@ -14,8 +14,8 @@ from groupwise.store.formats import open_rollouts
 from groupwise.store.mapped_rows import ColumnMap
 from groupwise.system.errors import ConfigError, FileError
 
-# One row an attempt: what most trainers of single answers dump.
-ATTEMPTS = [
+# One row a rollout: what most trainers of single answers dump.
+ROLLOUTS = [
     {"prompt_id": 7, "completion": "42", "reward_model": {"score": 1.0, "style": "rule"}, "step": 3},
     {"prompt_id": 7, "completion": "41", "reward_model": {"score": 0.0, "style": "rule"}, "step": 3},
     {"prompt_id": 8, "completion": "12", "reward_model": {"score": 0.5, "style": "rule"}, "step": 3},
@@ -39,26 +39,26 @@ def read(path: Path, columns: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "write"), [("a.jsonl", write_lines), ("a.parquet", write_table)])
-def test_rows_that_are_attempts_are_numbered_within_their_task(tmp_path: Path, name: str, write: Any) -> None:
-    assert read(write(tmp_path / name, ATTEMPTS), MAP) == [
-        {"task": 7, "reward": 1.0, "action": "42", "attempt": 0, "index": 0},
-        {"task": 7, "reward": 0.0, "action": "41", "attempt": 1, "index": 0},
-        {"task": 8, "reward": 0.5, "action": "12", "attempt": 0, "index": 0},
+def test_rows_that_are_rollouts_are_numbered_within_their_task(tmp_path: Path, name: str, write: Any) -> None:
+    assert read(write(tmp_path / name, ROLLOUTS), MAP) == [
+        {"task": 7, "reward": 1.0, "action": "42", "rollout": 0, "step": 0},
+        {"task": 7, "reward": 0.0, "action": "41", "rollout": 1, "step": 0},
+        {"task": 8, "reward": 0.5, "action": "12", "rollout": 0, "step": 0},
     ]
 
 
-def test_attempts_are_numbered_within_their_group_where_there_is_one(tmp_path: Path) -> None:
-    rows = [row | {"step": number} for number, row in enumerate(ATTEMPTS[:2])]
+def test_rollouts_are_numbered_within_their_group_where_there_is_one(tmp_path: Path) -> None:
+    rows = [row | {"step": number} for number, row in enumerate(ROLLOUTS[:2])]
     numbered = read(write_lines(tmp_path / "a.jsonl", rows), {**MAP, "group": "step"})
-    assert [(row["task"], row["group"], row["attempt"]) for row in numbered] == [(7, "7@0", 0), (7, "7@1", 0)]
+    assert [(row["task"], row["group"], row["rollout"]) for row in numbered] == [(7, "7@0", 0), (7, "7@1", 0)]
 
 
 def test_two_tasks_of_one_group_are_two_groups(tmp_path: Path) -> None:
-    rows = read(write_lines(tmp_path / "a.jsonl", ATTEMPTS), {**MAP, "group": "step"})
-    assert [(row["group"], row["attempt"]) for row in rows] == [("7@3", 0), ("7@3", 1), ("8@3", 0)]
-    with_attempts = [row | {"uid": 0} for row in ATTEMPTS[1:]]
-    rows = read(write_lines(tmp_path / "b.jsonl", with_attempts), {**MAP, "group": "step", "attempt": "uid"})
-    assert [(row["group"], row["index"]) for row in rows] == [("7@3", 0), ("8@3", 0)]
+    rows = read(write_lines(tmp_path / "a.jsonl", ROLLOUTS), {**MAP, "group": "step"})
+    assert [(row["group"], row["rollout"]) for row in rows] == [("7@3", 0), ("7@3", 1), ("8@3", 0)]
+    with_rollouts = [row | {"uid": 0} for row in ROLLOUTS[1:]]
+    rows = read(write_lines(tmp_path / "b.jsonl", with_rollouts), {**MAP, "group": "step", "rollout": "uid"})
+    assert [(row["group"], row["step"]) for row in rows] == [("7@3", 0), ("8@3", 0)]
 
 
 def test_no_two_pairs_of_task_and_group_share_an_id(tmp_path: Path) -> None:
@@ -71,10 +71,10 @@ def test_no_two_pairs_of_task_and_group_share_an_id(tmp_path: Path) -> None:
     assert len(set(groups)) == 3
 
 
-def test_rows_of_one_attempt_are_its_steps_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_rows_of_one_rollout_are_its_steps_in_the_order_of_the_file(tmp_path: Path) -> None:
     rows = [{"q": "t", "uid": uid, "r": reward} for uid, reward in [("a", 0), ("b", 0), ("a", 1), ("b", 2)]]
-    read_rows = read(write_lines(tmp_path / "a.jsonl", rows), {"task": "q", "attempt": "uid", "reward": "r"})
-    assert [(row["attempt"], row["index"], row["reward"]) for row in read_rows] == [
+    read_rows = read(write_lines(tmp_path / "a.jsonl", rows), {"task": "q", "rollout": "uid", "reward": "r"})
+    assert [(row["rollout"], row["step"], row["reward"]) for row in read_rows] == [
         ("a", 0, 0),
         ("b", 0, 0),
         ("a", 1, 1),
@@ -104,12 +104,12 @@ def test_values_are_read_for_what_they_must_mean(tmp_path: Path) -> None:
         "state": "y",
         "extra": {"level": 2},
         "tokens": 3,
-        "attempt": 0,
-        "index": 0,
+        "rollout": 0,
+        "step": 0,
     }
     assert second == {**first, "reward": 0.0, "action": '["5"]', "state": "z", "extra": {"level": None}} | {
         "tokens": 1,
-        "attempt": 1,
+        "rollout": 1,
     }
     assert len(first["task"]) == 16, "the digest of the chat"
 
@@ -123,11 +123,11 @@ BAD_ROWS = [
     ({"score": "high"}, "line 2: field 'score' is \"high\"; it takes a number"),
     (
         {"score": None},
-        "line 2: column 'score' is null; a missing score is not a zero: score the attempt or leave it out",
+        "line 2: column 'score' is null; a missing score is not a zero: score the rollout or leave it out",
     ),
     (
         {"score": float("nan")},
-        "line 2: key 'reward' is NaN; it takes a finite number (a missing score is not a zero: score the attempt or "
+        "line 2: key 'reward' is NaN; it takes a finite number (a missing score is not a zero: score the rollout or "
         "leave it out)",
     ),
     ({"id": None}, "line 2: column 'id' is null; every row needs a task: fill it in, or leave the row out"),
@@ -151,7 +151,7 @@ BAD_ROWS = [
 def test_a_wrong_value_is_told_with_its_line_and_column(tmp_path: Path, wrong: dict[str, Any], sentence: str) -> None:
     good = {"id": 1, "run": 0, "turn": 0, "score": 1, "won": 1, "ids": [5, 6], "meta": {"logp": [-1.0, -2.0]}}
     path = write_lines(tmp_path / "a.jsonl", [good, good | {"turn": 1} | wrong])
-    columns = {"task": "id", "attempt": "run", "index": "turn", "reward": "score", "outcome": "won"}
+    columns = {"task": "id", "rollout": "run", "step": "turn", "reward": "score", "outcome": "won"}
     with pytest.raises(FileError) as caught:
         read(path, columns | {"response_ids": "ids", "logp_behaviour": "meta.logp"})
     assert str(caught.value) == f"{path}, {sentence}"
@@ -171,14 +171,14 @@ def test_a_wrong_value_is_told_with_its_line_and_column(tmp_path: Path, wrong: d
     ],
 )
 def test_a_missing_column_is_told_with_the_nearest(tmp_path: Path, columns: dict[str, str], sentence: str) -> None:
-    path = write_lines(tmp_path / "a.jsonl", ATTEMPTS)
+    path = write_lines(tmp_path / "a.jsonl", ROLLOUTS)
     with pytest.raises(FileError) as caught:
         read(path, {**MAP, **columns})
     assert str(caught.value).startswith(f"{path}{sentence}")
 
 
 def test_a_missing_column_of_a_table_is_told_before_a_row_is_read(tmp_path: Path) -> None:
-    path = write_table(tmp_path / "a.parquet", ATTEMPTS)
+    path = write_table(tmp_path / "a.parquet", ROLLOUTS)
     with pytest.raises(FileError) as caught:
         open_rollouts(path, columns={**MAP, "state": "stpe"})
     assert str(caught.value) == (
@@ -188,7 +188,7 @@ def test_a_missing_column_of_a_table_is_told_before_a_row_is_read(tmp_path: Path
 
 
 def test_only_mapped_columns_of_a_table_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_table(tmp_path / "a.parquet", [row | {"images": [0] * 50} for row in ATTEMPTS])
+    path = write_table(tmp_path / "a.parquet", [row | {"images": [0] * 50} for row in ROLLOUTS])
     monkeypatch.setattr("groupwise.store.parquet._MAX_ENTRIES", 10)
     assert len(read(path, MAP)) == 3
     with pytest.raises(FileError, match=r"column 'images.list.element' holds 150 entries in 3 rows"):
@@ -207,7 +207,7 @@ def test_a_list_needs_a_position(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_no_object(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.jsonl", [ATTEMPTS[0], [1, 2]])
+    path = write_lines(tmp_path / "a.jsonl", [ROLLOUTS[0], [1, 2]])
     with pytest.raises(FileError) as caught:
         read(path, MAP)
     assert str(caught.value) == f"{path}, line 2: found [1, 2] instead of an object with columns"
@@ -222,7 +222,7 @@ def test_a_line_that_is_no_object(tmp_path: Path) -> None:
         (["task=id,reward=a", "reward=b"], "'reward' stands twice, as 'a' and 'b'; leave one of the two out"),
         (
             ["task=id,reward=a,index=i"],
-            "'index' without 'attempt'; the position of a step needs the attempt it is a step of: map the attempt's "
+            "'index' without 'rollout'; the position of a step needs the rollout it is a step of: map the rollout's "
             "column too, or leave the index out",
         ),
         (
@@ -250,7 +250,7 @@ def test_an_unknown_key_of_the_map_is_told_with_the_nearest() -> None:
 def test_a_file_of_ours_needs_no_map(tmp_path: Path, name: str) -> None:
     if name.endswith("parquet"):
         pytest.importorskip("pyarrow")
-    write_rollouts(tmp_path / name, [{"task": 1, "attempt": 0, "index": 0, "reward": 1.0}])
+    write_rollouts(tmp_path / name, [{"task": 1, "rollout": 0, "step": 0, "reward": 1.0}])
     with pytest.raises(ConfigError) as caught:
         open_rollouts(tmp_path / name, columns=MAP)
     assert str(caught.value) == (

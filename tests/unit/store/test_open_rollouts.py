@@ -16,7 +16,7 @@ from groupwise.store.journal import Journal, Update
 from groupwise.system.errors import ConfigError, FileError
 
 DATA = Path(__file__).parent / "data"
-ROW = {"task": "t", "attempt": 0, "index": 0, "reward": 1.0}
+ROW = {"task": "t", "rollout": 0, "step": 0, "reward": 1.0}
 
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet"])
@@ -97,19 +97,19 @@ def test_a_runs_folder_is_read_from_its_journal(tmp_path: Path) -> None:
     with Journal(tmp_path / "journal.sqlite") as journal:
         for number in (1, 2):
             played = [
-                Trajectory(id="t/0", task=task, attempt=0, steps=steps),
-                Trajectory(id="t/1", task=task, attempt=1, steps=()),
+                Trajectory(id="t/0", task=task, rollout=0, steps=steps),
+                Trajectory(id="t/1", task=task, rollout=1, steps=()),
             ]
             journal.write(
                 Update(number=number, version=number, metrics={}, trajectories=played, credit=[[0.5, 0.5], []])
             )
     file = open_rollouts(tmp_path)
-    assert [(row["task"], row["group"], row["attempt"], row["index"], row["reward"]) for row in file.rows()] == [
+    assert [(row["task"], row["group"], row["rollout"], row["step"], row["reward"]) for row in file.rows()] == [
         ("t", "t@1", 0, 0, 1.0),
         ("t", "t@1", 0, 1, 0.0),
         ("t", "t@2", 0, 0, 1.0),
         ("t", "t@2", 0, 1, 0.0),
     ]
-    assert file.left_out == {"attempts without a step": 2}
+    assert file.left_out == {"rollouts without a step": 2}
     (chunk,) = file.chunks()
     assert chunk.columns["tokens"] == [1, 2, 1, 2]

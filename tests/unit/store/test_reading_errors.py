@@ -20,7 +20,7 @@ NOT_OURS = (
     'open_rollouts(path, format="...")) or its columns (`--map task=prompt_id,reward=score`), else put the header '
     '{"format": "groupwise.rollouts", "version": 1, "meta": {}} first'
 )
-SCORE = " (a missing score is not a zero: score the attempt or leave it out)"
+SCORE = " (a missing score is not a zero: score the rollout or leave it out)"
 
 
 def message(path: Path) -> str:
@@ -90,7 +90,7 @@ def test_no_rows(tmp_path: Path) -> None:
 
 
 def test_a_last_line_that_is_cut_off(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW, ROW | {"index": 1}])
+    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW, ROW | {"step": 1}])
     path.write_bytes(path.read_bytes()[:-10])
     assert message(path) == (
         f"{path}, line 3: the file ends in the middle of this line; the writer was cut off: "
@@ -100,7 +100,7 @@ def test_a_last_line_that_is_cut_off(tmp_path: Path) -> None:
 
 def test_corrupt_json_in_the_middle(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.jsonl"
-    path.write_text(json.dumps(HEADER) + '\n{"task": "t", "attempt" 0}\n' + json.dumps(ROW) + "\n")
+    path.write_text(json.dumps(HEADER) + '\n{"task": "t", "rollout" 0}\n' + json.dumps(ROW) + "\n")
     assert message(path) == (
         f"{path}, line 2: not valid JSON at column 25 (Expecting ':' delimiter); repair or drop the line"
     )
@@ -140,22 +140,22 @@ def test_gzip_that_is_cut_off(tmp_path: Path) -> None:
 
 
 ROW_FAULTS: list[tuple[Any, str]] = [
-    ([1, 2], "found [1, 2], but a row is a JSON object with task, attempt, index and reward"),
+    ([1, 2], "found [1, 2], but a row is a JSON object with task, rollout, index and reward"),
     (
-        {"task": "t", "attempt": 0, "index": 0},
-        "no key 'reward'; every row needs task, attempt, index and reward",
+        {"task": "t", "rollout": 0, "step": 0},
+        "no key 'reward'; every row needs task, rollout, index and reward",
     ),
     (
         ROW | {"rewrd": 1},
-        "unknown key 'rewrd'; did you mean 'reward'? Valid: reward, accepted, accuracy, action, attempt, ... (31 in "
+        "unknown key 'rewrd'; did you mean 'reward'? Valid: reward, accepted, accuracy, action, rollout, ... (31 in "
         "all) (further columns go into 'extra')",
     ),
     (ROW | {"task": 1.5}, "key 'task' is 1.5; it takes text or an integer"),
     (ROW | {"task": True}, "key 'task' is true; it takes text or an integer"),
-    (ROW | {"attempt": None}, "key 'attempt' is null; it takes text or an integer"),
+    (ROW | {"rollout": None}, "key 'rollout' is null; it takes text or an integer"),
     (ROW | {"group": []}, "key 'group' is []; it takes text or an integer"),
-    (ROW | {"index": -1}, "key 'index' is -1; it takes an integer from 0 upwards"),
-    (ROW | {"index": "3"}, "key 'index' is \"3\"; it takes an integer from 0 upwards"),
+    (ROW | {"step": -1}, "key 'index' is -1; it takes an integer from 0 upwards"),
+    (ROW | {"step": "3"}, "key 'index' is \"3\"; it takes an integer from 0 upwards"),
     (ROW | {"segment": 0.5}, "key 'segment' is 0.5; it takes an integer from 0 upwards"),
     (ROW | {"reward": "high"}, f"key 'reward' is \"high\"; it takes a finite number{SCORE}"),
     (ROW | {"reward": None}, f"key 'reward' is null; it takes a finite number{SCORE}"),
@@ -178,7 +178,7 @@ ROW_FAULTS: list[tuple[Any, str]] = [
     ),
     (
         ROW | {"origin": "old"},
-        "key 'origin' is \"old\"; it takes one of fresh, replayed, reflected, guided, branched",
+        "key 'origin' is \"old\"; it takes one of fresh, replayed, reflected, hinted, branched",
     ),
     (ROW | {"role": 1.0}, "key 'role' is 1.0; it takes text or an integer or null"),
     (ROW | {"tokens": -3}, "key 'tokens' is -3; it takes an integer from 0 upwards"),
@@ -236,8 +236,8 @@ UNLIKE_THE_FIRST: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     (
         {},
-        {"attempt": "0"},
-        "key 'attempt' is \"0\", but line 2 has an integer; use text or integers throughout "
+        {"rollout": "0"},
+        "key 'rollout' is \"0\", but line 2 has an integer; use text or integers throughout "
         "(1 and '1' would be two ids)",
     ),
 ]
@@ -247,32 +247,32 @@ UNLIKE_THE_FIRST: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 def test_rows_that_do_not_fit_together(
     tmp_path: Path, first: dict[str, Any], second: dict[str, Any], expected: str
 ) -> None:
-    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW | first, ROW | {"index": 1} | second])
+    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW | first, ROW | {"step": 1} | second])
     assert message(path) == f"{path}, line 3: {expected}"
 
 
 def test_what_the_table_finds_is_told_by_line(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW, "", ROW | {"index": 1}, ROW])
+    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW, "", ROW | {"step": 1}, ROW])
     path.write_text(path.read_text().replace('""\n', "\n"))
     assert message(path) == (
-        f"{path}: lines 2 and 5 have one identity (task 't', attempt 0, index 0); drop the copy, "
+        f"{path}: lines 2 and 5 have one identity (task 't', rollout 0, index 0); drop the copy, "
         "or number the parts of a step with `segment`"
     )
 
 
 def test_a_sentinel_is_told_by_line(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW, ROW | {"index": 1, "reward": -1e300}])
+    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW, ROW | {"step": 1, "reward": -1e300}])
     assert message(path) == (
         f"{path}: column 'reward', line 3: found -1e+300, beyond 1e+100; "
         "this looks like a sentinel, not a reward: replace or rescale it"
     )
 
 
-def test_two_outcomes_of_one_attempt(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW | {"outcome": 1}, ROW | {"index": 1, "outcome": 0}])
+def test_two_outcomes_of_one_rollout(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW | {"outcome": 1}, ROW | {"step": 1, "outcome": 0}])
     assert message(path) == (
-        f"{path}: task 't', attempt 0, index 0: the attempt's rows carry different outcomes; "
-        "an outcome belongs to the attempt: put per-step amounts into `reward`"
+        f"{path}: task 't', rollout 0, index 0: the rollout's rows carry different outcomes; "
+        "an outcome belongs to the rollout: put per-step amounts into `reward`"
     )
 
 
@@ -282,7 +282,7 @@ def parquet(path: Path, columns: dict[str, Any], metadata: dict[str, str] | None
     return path
 
 
-COLUMNS = {"task": ["t"], "attempt": [0], "index": [0], "reward": [1.0]}
+COLUMNS = {"task": ["t"], "rollout": [0], "step": [0], "reward": [1.0]}
 
 
 def test_parquet_without_a_header(tmp_path: Path) -> None:
@@ -315,14 +315,14 @@ def test_parquet_with_a_bad_header(tmp_path: Path, header: str, expected: str) -
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"reward": [None]}, "no key 'reward'; every row needs task, attempt, index and reward"),
+        ({"reward": [None]}, "no key 'reward'; every row needs task, rollout, index and reward"),
         ({"reward": [float("nan")]}, f"key 'reward' is NaN; it takes a finite number{SCORE}"),
         (
             {"rewards": [1]},
             "unknown key 'rewards'; did you mean 'reward'? Valid: reward, reward_alone, accepted, accuracy, action, "
             "... (31 in all) (further columns go into 'extra')",
         ),
-        ({"index": ["0"]}, "key 'index' is \"0\"; it takes an integer from 0 upwards"),
+        ({"step": ["0"]}, "key 'index' is \"0\"; it takes an integer from 0 upwards"),
     ],
 )
 def test_a_bad_row_in_parquet(tmp_path: Path, change: dict[str, Any], expected: str) -> None:
@@ -351,7 +351,7 @@ def test_parquet_that_is_cut_off(tmp_path: Path) -> None:
 
 def test_parquet_with_corrupt_pages(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.parquet"
-    write_rollouts(path, [ROW | {"index": i, "action": f"action {i}"} for i in range(2000)])
+    write_rollouts(path, [ROW | {"step": i, "action": f"action {i}"} for i in range(2000)])
     content = bytearray(path.read_bytes())
     content[4:2000] = bytes(1996)
     path.write_bytes(content)

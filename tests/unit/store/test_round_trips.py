@@ -45,7 +45,7 @@ def test_rows_survive_parquet_but_for_nulls(rows: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet"])
 def test_types_survive(name: str) -> None:
     states = [True, 1, 1.5, "1", ["1"], {"b": [1], "a": None}, None]
-    read = write_and_read(name, [ROW | {"index": i, "state": state} for i, state in enumerate(states)])
+    read = write_and_read(name, [ROW | {"step": i, "state": state} for i, state in enumerate(states)])
     assert [(type(row["state"]), row["state"]) for row in read] == [(type(state), state) for state in states]
 
 
@@ -65,28 +65,28 @@ def test_half_a_surrogate_pair_comes_back_as_the_text_of_its_escape(name: str) -
 def test_values_of_numpy_enums_and_tuples_are_written_as_what_they_stand_for() -> None:
     row = {
         "task": np.int64(7),
-        "attempt": np.int64(0),
-        "index": np.int32(2),
+        "rollout": np.int64(0),
+        "step": np.int32(2),
         "state": ("hall", np.int64(2)),
         "reward": np.float32(0.5),
         "well_formed": np.bool_(True),
         "stop": StopReason.TRUNCATED,
         "response_ids": np.array([3, 4]),
         "logp_behaviour": [np.float32(-0.5), -1.0],
-        "origin": Origin.GUIDED,
+        "origin": Origin.HINTED,
     }
     assert write_and_read("rollouts.jsonl", [row]) == [
         {
             "task": 7,
-            "attempt": 0,
-            "index": 2,
+            "rollout": 0,
+            "step": 2,
             "state": ["hall", 2],
             "reward": 0.5,
             "well_formed": True,
             "stop": "truncated",
             "response_ids": [3, 4],
             "logp_behaviour": [-0.5, -1.0],
-            "origin": "guided",
+            "origin": "hinted",
         }
     ]
 
@@ -105,17 +105,17 @@ def test_gzip_is_recognised_by_content_whatever_the_name(tmp_path: Path) -> None
 
 def test_blank_lines_a_byte_order_mark_and_a_last_line_without_its_end_are_read(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.jsonl"
-    write_rollouts(path, [ROW, ROW | {"index": 1}])
+    write_rollouts(path, [ROW, ROW | {"step": 1}])
     lines = path.read_text().splitlines()
     path.write_bytes(b"\xef\xbb\xbf" + f"{lines[0]}\n\n{lines[1]}\n \n{lines[2]}".encode())
     (chunk,) = RolloutsFile.open(path).chunks()
-    assert (chunk.columns["index"], chunk.lines) == ([0, 1], [3, 5])
+    assert (chunk.columns["step"], chunk.lines) == ([0, 1], [3, 5])
 
 
 def test_a_large_parquet_file_has_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pyarrow_parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.setattr("groupwise.store.parquet._GROUP_ROWS", 100)
-    rows = [ROW | {"index": i} for i in range(450)]
+    rows = [ROW | {"step": i} for i in range(450)]
     path = tmp_path / "rollouts.parquet"
     write_rollouts(path, rows)
     assert pyarrow_parquet.ParquetFile(path).num_row_groups == 5
@@ -123,9 +123,9 @@ def test_a_large_parquet_file_has_several_row_groups(tmp_path: Path, monkeypatch
 
 
 def assert_same(table_read: StepTable, expected: StepTable) -> None:
-    for name in ("task", "attempt", "index", "state", "reward", "step_of_row"):
+    for name in ("task", "rollout", "step", "state", "reward", "step_of_row"):
         assert np.array_equal(getattr(table_read, name), getattr(expected, name)), name
-    assert (table_read.task_ids, table_read.attempt_ids) == (expected.task_ids, expected.attempt_ids)
+    assert (table_read.task_ids, table_read.rollout_ids) == (expected.task_ids, expected.rollout_ids)
     for name, column in expected.extra.items():
         # A column of nothing but None says nothing, and a file does not hold it.
         if any(value is not None for value in column.tolist()):
@@ -133,22 +133,22 @@ def assert_same(table_read: StepTable, expected: StepTable) -> None:
 
 
 @pytest.mark.parametrize("name", ["rollouts.jsonl", "rollouts.parquet"])
-@given(attempts=trajectories())
-def test_trajectories_through_a_file_give_the_table_of_the_trajectories(name: str, attempts: list[Trajectory]) -> None:
+@given(rollouts=trajectories())
+def test_trajectories_through_a_file_give_the_table_of_the_trajectories(name: str, rollouts: list[Trajectory]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
-        write_rollouts(path, attempts)
+        write_rollouts(path, rollouts)
         (chunk,) = RolloutsFile.open(path).chunks()
-    assert_same(chunk.table(), StepTable.from_trajectories(attempts))
-    last = [step is trajectory.steps[-1] for trajectory in attempts for step in trajectory.steps]
+    assert_same(chunk.table(), StepTable.from_trajectories(rollouts))
+    last = [step is trajectory.steps[-1] for trajectory in rollouts for step in trajectory.steps]
     assert [stop is not None for stop in chunk.columns["stop"]] == last
 
 
 def test_a_file_written_here_is_the_documented_text(tmp_path: Path) -> None:
-    write_rollouts(tmp_path / "rollouts.jsonl", [{"reward": 1, "index": 0, "attempt": 0, "task": "t"}], meta={"a": 1})
+    write_rollouts(tmp_path / "rollouts.jsonl", [{"reward": 1, "step": 0, "rollout": 0, "task": "t"}], meta={"a": 1})
     assert (tmp_path / "rollouts.jsonl").read_text() == (
         '{"format": "groupwise.rollouts", "version": 1, "meta": {"a": 1}}\n'
-        '{"task": "t", "attempt": 0, "index": 0, "reward": 1}\n'
+        '{"task": "t", "rollout": 0, "step": 0, "reward": 1}\n'
     )
 
 

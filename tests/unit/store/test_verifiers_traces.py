@@ -1,7 +1,7 @@
 """Traces of verifiers.
 
 The fixture was written by verifiers 0.4.0 itself (`verifiers.v1.utils.trace_store.write_episode`) from records built
-by hand: two scored attempts in one group, one of which is on two branches, a judge, an attempt that failed before its
+by hand: two scored rollouts in one group, one of which is on two branches, a judge, a rollout that failed before its
 first message, and an evaluation without token ids.
 """
 
@@ -40,11 +40,11 @@ def make_episode(**fields: Any) -> dict[str, Any]:
 def test_sampled_messages_become_rows() -> None:
     file = open_rollouts(FIXTURE)
     rows = list(file.rows())
-    attempt = {"task": MUG, "group": "group-0/agent", "attempt": "trace-0", "role": "agent", "version": 2}
+    rollout = {"task": MUG, "group": "group-0/agent", "rollout": "trace-0", "role": "agent", "version": 2}
     assert rows[:2] == [
-        attempt
+        rollout
         | {
-            "index": 0,
+            "step": 0,
             "observation": "You find things.\nWhere is the mug?",
             "action": 'open({"what": "fridge"})',
             "reward": 0.0,
@@ -53,9 +53,9 @@ def test_sampled_messages_become_rows() -> None:
             "logp_behaviour": [-0.1235, -1.5],
             "extra": {"advantage": 0.5},
         },
-        attempt
+        rollout
         | {
-            "index": 1,
+            "step": 1,
             "observation": "The fridge is empty.",
             "action": "On the shelf.",
             "reward": 1.1,
@@ -71,7 +71,7 @@ def test_sampled_messages_become_rows() -> None:
 
 def test_branches_are_steps_in_the_order_of_sampling_and_length_is_truncation() -> None:
     rows = list(open_rollouts(FIXTURE).rows())[2:4]
-    assert [(row["index"], row["action"], row["observation"]) for row in rows] == [
+    assert [(row["step"], row["action"], row["observation"]) for row in rows] == [
         (0, "I do not know.", "You find things.\nWhere is the mug?"),
         (1, "In the sink, and", "Where is the mug? (shortened)"),
     ]
@@ -99,7 +99,7 @@ def test_traces_give_credit_and_keep_the_credit_they_came_with() -> None:
 def test_a_bare_trace_is_read_too(tmp_path: Path) -> None:
     path = write(tmp_path / "traces.jsonl", EPISODES[0]["traces"][:1])
     rows = list(open_rollouts(path).rows())
-    assert [(row["task"], row["group"], row["attempt"]) for row in rows] == [(MUG, f"{MUG}/agent", "trace-0")] * 2
+    assert [(row["task"], row["group"], row["rollout"]) for row in rows] == [(MUG, f"{MUG}/agent", "trace-0")] * 2
 
 
 def test_two_agents_are_two_scopes(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_two_agents_are_two_scopes(tmp_path: Path) -> None:
         ({"is_timeout": True, "ok": False}, "timeout"),
     ],
 )
-def test_why_an_attempt_ended(tmp_path: Path, fields: dict[str, Any], stop: str) -> None:
+def test_why_an_rollout_ended(tmp_path: Path, fields: dict[str, Any], stop: str) -> None:
     rows = list(open_rollouts(write(tmp_path / "traces.jsonl", [make_episode(**fields)])).rows())
     assert rows[-1]["stop"] == stop
 
@@ -134,7 +134,7 @@ def test_the_name_of_a_task(tmp_path: Path, task: dict[str, Any], expected: str)
 def test_a_task_without_a_name_is_named_by_its_content(tmp_path: Path) -> None:
     tasks = ({"data": {"b": 1, "a": 2}}, {"data": {"a": 2, "b": 1}}, {"data": {"a": 2, "b": 3}})
     path = write(tmp_path / "traces.jsonl", [make_episode(task=task, id=str(i)) for i, task in enumerate(tasks)])
-    names = [row["task"] for row in open_rollouts(path).rows() if row["index"] == 0]
+    names = [row["task"] for row in open_rollouts(path).rows() if row["step"] == 0]
     assert names[0] == names[1] != names[2]
 
 

@@ -26,23 +26,23 @@ def make_shuffled_rows(seed: int = 0, *, num_tasks: int = 40) -> list[dict[str, 
     rng = random.Random(seed)
     rows = []
     for task in range(num_tasks):
-        for attempt in range(4):
+        for rollout in range(4):
             outcome = float(rng.randint(0, 1))
             for index in range(rng.randint(1, 6)):
                 row: dict[str, Any] = {
                     "task": f"task {task}",
-                    "group": f"task {task}, update {attempt % 2}",
-                    "attempt": attempt,
-                    "index": index,
+                    "group": f"task {task}, update {rollout % 2}",
+                    "rollout": rollout,
+                    "step": index,
                     "state": rng.choice(("hall", "kitchen", ["cellar", rng.randint(0, 2)], None)),
-                    "observation": f"task {task}, attempt {attempt % 3}" if index == 0 else "later",
+                    "observation": f"task {task}, rollout {rollout % 3}" if index == 0 else "later",
                     "reward": rng.random(),
                     "outcome": outcome,
                     "action": "look " * rng.randint(0, 9),
                     "response_ids": [1] * rng.randint(0, 5),
                 }
-                if task == 7 and attempt == 0:
-                    row |= {"extra": {"rare": index}, "segment": 0, "origin": "guided"}
+                if task == 7 and rollout == 0:
+                    row |= {"extra": {"rare": index}, "segment": 0, "origin": "hinted"}
                 rows.append(row)
     rng.shuffle(rows)
     return rows
@@ -103,8 +103,8 @@ def test_the_columns_of_a_part(tmp_path: Path) -> None:
         {
             "task": "t",
             "group": "g",
-            "attempt": 0,
-            "index": 0,
+            "rollout": 0,
+            "step": 0,
             "state": {"b": 2, "a": ["x"]},
             "observation": "You are here.",
             "reward": 0,
@@ -113,15 +113,15 @@ def test_the_columns_of_a_part(tmp_path: Path) -> None:
             "logp_behaviour": [-0.5],
             "extra": {"level": 3},
         },
-        {"task": "t", "group": "g", "attempt": 0, "index": 1, "observation": "There.", "reward": 1}
+        {"task": "t", "group": "g", "rollout": 0, "step": 1, "observation": "There.", "reward": 1}
         | {"response_ids": [], "stop": "terminated", "origin": "replayed", "segment": 2, "action": "go"},
     ]
     write_rollouts(tmp_path / "rollouts.jsonl", rows)
     (chunk,) = RolloutsFile.open(tmp_path / "rollouts.jsonl").chunks()
     assert chunk.columns == {
         "task": ["g", "g"],
-        "attempt": [0, 0],
-        "index": [0, 1],
+        "rollout": [0, 0],
+        "step": [0, 1],
         "state": ['{"a":["x"],"b":2}', None],
         "reward": [0, 1],
         "tokens": [1, 0],
@@ -138,11 +138,11 @@ def test_the_columns_of_a_part(tmp_path: Path) -> None:
 def test_empty_lists_of_sampled_tokens_are_no_record_of_tokens(tmp_path: Path) -> None:
     write_rollouts(tmp_path / "rollouts.jsonl", [ROW | {"response_ids": []}])
     (chunk,) = RolloutsFile.open(tmp_path / "rollouts.jsonl").chunks()
-    assert sorted(chunk.columns) == ["attempt", "index", "reward", "state", "task"]
+    assert sorted(chunk.columns) == ["rollout", "step", "reward", "state", "task"]
 
 
 def test_a_group_larger_than_a_part_is_still_one_part(tmp_path: Path) -> None:
-    rows = [ROW | {"index": i, "action": "a" * 100} for i in range(2000)]
+    rows = [ROW | {"step": i, "action": "a" * 100} for i in range(2000)]
     rows += [ROW | {"task": f"small {i}"} for i in range(50)]
     write_rollouts(tmp_path / "rollouts.jsonl", rows)
     chunks = list(RolloutsFile.open(tmp_path / "rollouts.jsonl").chunks(chunk_bytes=CHUNK_BYTES))
@@ -190,7 +190,7 @@ def test_temporary_files_are_removed_when_the_caller_stops(tmp_path: Path, tempo
 
 def test_temporary_files_are_removed_on_an_error(tmp_path: Path, temporary: Path) -> None:
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, *make_shuffled_rows(), {"task": 1}])
-    with pytest.raises(FileError, match="no key 'attempt'"):
+    with pytest.raises(FileError, match="no key 'rollout'"):
         list(RolloutsFile.open(path).chunks(chunk_bytes=CHUNK_BYTES))
     assert list(temporary.iterdir()) == []
 

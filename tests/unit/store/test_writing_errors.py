@@ -17,7 +17,7 @@ NAMES = ("rollouts.jsonl", "rollouts.jsonl.gz", "rollouts.parquet")
 
 
 def trajectory(**fields: Any) -> Trajectory:
-    return Trajectory(**({"id": "first", "task": Task(id="t"), "attempt": 0, "steps": (Step(index=0),)} | fields))
+    return Trajectory(**({"id": "first", "task": Task(id="t"), "rollout": 0, "steps": (Step(index=0),)} | fields))
 
 
 CASES: list[tuple[list[Any], str]] = [
@@ -26,9 +26,9 @@ CASES: list[tuple[list[Any], str]] = [
     (
         [ROW, ROW | {"reward": float("nan")}],
         "row 1: key 'reward' is NaN; it takes a finite number "
-        "(a missing score is not a zero: score the attempt or leave it out)",
+        "(a missing score is not a zero: score the rollout or leave it out)",
     ),
-    ([ROW, 7], "row 1: found 7, but a row is a JSON object with task, attempt, index and reward"),
+    ([ROW, 7], "row 1: found 7, but a row is a JSON object with task, rollout, index and reward"),
     ([ROW, ROW | {"outcome": 1}], "row 1: has 'outcome', but row 0 has none; give it to every row or to none"),
     (
         [ROW | {"state": frozenset("a")}],
@@ -77,7 +77,7 @@ def test_an_error_of_the_rows_themselves_leaves_the_old_file_alone(tmp_path: Pat
     write_rollouts(path, [ROW])
 
     def rows() -> Iterator[dict[str, Any]]:
-        yield ROW | {"index": 1}
+        yield ROW | {"step": 1}
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -8,28 +8,28 @@ from typing import Any, ClassVar
 
 from groupwise.parts.part import Part
 from groupwise.parts.slots import Draw
-from groupwise.rollout.plans import AttemptRequest, Group, PlanTools, Played
-from groupwise.store.attempt_index import PastAttempts
+from groupwise.rollout.plans import Group, PlanTools, Played, RolloutRequest
+from groupwise.store.rollout_index import PastRollouts
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from tests.unit.training.runs import small_config
 
-Asked = Callable[[Played, PlanTools], list[AttemptRequest]]
+Asked = Callable[[Played, PlanTools], list[RolloutRequest]]
 
 
 class Asking(Part, slot="plan"):
     """A plan that asks for what the function `ask` says, and chooses all groups."""
 
     ask: ClassVar[Asked]
-    attempts: int = 4
+    rollouts: int = 4
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_attempts: PastAttempts, draw: Draw
-    ) -> list[AttemptRequest]:
+        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+    ) -> list[RolloutRequest]:
         return type(self).ask(played, tools)
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
-        return [*played.groups, *played.guided]
+        return [*played.groups, *played.hinted]
 
     def words(self) -> tuple[str, ...]:
         return ("try", "harder")
@@ -48,22 +48,22 @@ def open_planned_run(folder: Path, ask: Asked, *, max_tokens: int = 3, **algorit
     return open_run(config.model_copy(update=changes), folder)
 
 
-def once(*requests: Callable[[Played, PlanTools], AttemptRequest]) -> Asked:
-    """Two unguided attempts at the first task in the first round, and what else is asked for beside them."""
+def once(*requests: Callable[[Played, PlanTools], RolloutRequest]) -> Asked:
+    """Two unhinted rollouts at the first task in the first round, and what else is asked for beside them."""
 
-    def ask(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+    def ask(played: Played, tools: PlanTools) -> list[RolloutRequest]:
         if played.rounds:
             return []
-        return [AttemptRequest(task=tools.tasks[0], attempts=2), *(make(played, tools) for make in requests)]
+        return [RolloutRequest(task=tools.tasks[0], rollouts=2), *(make(played, tools) for make in requests)]
 
     return ask
 
 
-def ask_guided(**fields: Any) -> Callable[[Played, PlanTools], AttemptRequest]:
-    """Two attempts at the first task, asked for with these fields."""
+def ask_hinted(**fields: Any) -> Callable[[Played, PlanTools], RolloutRequest]:
+    """Two rollouts at the first task, asked for with these fields."""
 
-    def make(played: Played, tools: PlanTools) -> AttemptRequest:
+    def make(played: Played, tools: PlanTools) -> RolloutRequest:
         named = {name: value(tools) if callable(value) else value for name, value in fields.items()}
-        return AttemptRequest(**{"task": tools.tasks[0], "attempts": 2, **named})
+        return RolloutRequest(**{"task": tools.tasks[0], "rollouts": 2, **named})
 
     return make

@@ -7,7 +7,7 @@ from typing import Any
 
 from groupwise.parts.algorithm import Algorithm
 from groupwise.rollout import Flat
-from groupwise.rollout.plans import AttemptPlan
+from groupwise.rollout.plans import RolloutPlan
 from groupwise.rollout.tasks import Shuffled
 from groupwise.training.config.run_config import WarmStartConfig
 from groupwise.training.loop import train
@@ -22,19 +22,19 @@ def open_small_run(
     *,
     updates: int = 4,
     first: int = 2,
-    plan: AttemptPlan | None = None,
+    plan: RolloutPlan | None = None,
     rate: float = 1e-4,
     model: tuple[Any, Any] | None = None,
 ) -> Run:
-    """A run over few tasks with few attempts by a policy that says one word or another: groups are often even."""
+    """A run over few tasks with few rollouts by a policy that says one word or another: groups are often even."""
     config = small_config(updates=updates, learner={"learning_rate": rate})
     curriculum = {"curriculum": Shuffled(first=first)}
-    rollout = {"plan": plan or Flat(attempts=3)}
+    rollout = {"plan": plan or Flat(rollouts=3)}
     changes: dict[str, Any] = {
         "algorithm": algorithm,
         "training": config.training.model_copy(update=curriculum),
         "rollout": config.rollout.model_copy(update=rollout),
-        "warm_start": WarmStartConfig(tasks=4, epochs=40, sloppiness=0.5, learning_rate=1e-2),
+        "warm_start": WarmStartConfig(tasks=4, epochs=40, expert_noise=0.5, learning_rate=1e-2),
     }
     return open_run(config.model_copy(update=changes), folder, model_and_tokenizer=model)
 

@@ -15,19 +15,19 @@ from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 
 
-def small_config(*, updates: int = 1, recipe: str = "dr_grpo", learner: dict[str, Any] | None = None) -> RunConfig:
+def small_config(*, updates: int = 1, method: str = "dr_grpo", learner: dict[str, Any] | None = None) -> RunConfig:
     return RunConfig(
-        algorithm=methods.build(recipe),
+        algorithm=methods.build(method),
         env=Identity(num_words=4, length=1),
         model=TinyModel(hidden=16, layers=1, heads=2),
-        rollout=RolloutConfig(max_tokens=1, plan=Flat(attempts=8)),
+        rollout=RolloutConfig(max_tokens=1, plan=Flat(rollouts=8)),
         training=TrainingConfig(
             updates=updates,
             tasks=2,
             checkpoint_every=1,
             learner=LearnerConfig(**{"learning_rate": 1e-2, "token_budget": 256, **(learner or {})}),
         ),
-        evaluation=EvaluationConfig(split="train", tasks=2, attempts=3, temperature=1.0),
+        evaluation=EvaluationConfig(split="train", tasks=2, rollouts=3, temperature=1.0),
     )
 
 

@@ -30,7 +30,7 @@ from tests.unit.evaluations import make_evaluated
 
 ENTROPY, SUCCESS, RETURN = "rollout/entropy", "rollout/success", "rollout/return"
 LENGTH, CUT, KL, GAP = "rollout/response_tokens", "rollout/cut_off", "loss/kl_to_reference", "loss/mismatch_size"
-SIGNAL = "credit/groups_with_signal"
+SIGNAL = "advantage/groups_with_signal"
 
 
 def remember(window: int = 2, verdict: RunVerdict | None = None, **curves: Sequence[float | None]) -> RunHistory:
@@ -147,8 +147,8 @@ def test_falls_that_come_and_go_from_evaluation_to_evaluation_are_told_once() ->
 
 def test_success_on_other_tasks_is_no_fall() -> None:
     rows = [
-        make_evaluated(number=number, task=f"t{task}", success=float(task < solved), panel=panel)
-        for number, solved, panel in [(0, 10, "easy"), (2, 2, "hard"), (4, 2, "hard"), (6, 1, "easy")]
+        make_evaluated(number=number, task=f"t{task}", success=float(task < solved), task_set=task_set)
+        for number, solved, task_set in [(0, 10, "easy"), (2, 2, "hard"), (4, 2, "hard"), (6, 1, "easy")]
         for task in range(10)
     ]
     history = remember(verdict=make_verdict(rows, "test"), **{RETURN: [1.0, 1.0, 2.0, 3.0, 4.0, 5.0]})

@@ -140,11 +140,11 @@ def test_a_run_that_goes_back_beyond_a_change_has_it_where_it_goes_on(folder: Pa
         ("rewards", [{"kind": "environment", "weight": 2.0}]),
         ("algorithm__advantage__scale", {"kind": "deviation"}),
         ("rollout__temperature", 0.5),
-        ("rollout__plan__attempts", 4),
+        ("rollout__plan__rollouts", 4),
         ("rollout__system", "Be brief."),
         ("training__tasks", 1),
         ("training__learner__passes", 2),
-        ("training__learner__optimiser", "adamw_8bit"),
+        ("training__learner__optimizer", "adamw_8bit"),
         ("warm_start", {"tasks": 2}),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_lag_may_change_with_the_correction_that_it_brings(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=r"^algorithm\.advantage\.scale\.kind cannot change"):
         check_changes(now, other, tmp_path)
     older = change(small_config(), rollout__lag=1, rollout__max_age=3)
-    assert {change.path for change in check_changes(ahead, older, tmp_path)} == {"rollout.max_age"}
+    assert {change.path for change in check_changes(ahead, older, tmp_path)} == {"rollout.max_staleness"}
     kept = change(ahead, rollout__lag=0)  # as --resume --set rollout.lag=0 has it
     assert {change.path for change in check_changes(ahead, kept, tmp_path)} == {"rollout.lag"}
 
@@ -276,7 +276,7 @@ def test_data_of_a_member_and_those_of_the_test_may_be_moved(tmp_path: Path) -> 
 
 
 def test_how_the_algorithm_was_written_is_no_change(tmp_path: Path) -> None:
-    written, again = change(small_config(), made_by={"recipe": "hgpo"}), change(small_config(), made_by={"recipe": "x"})
+    written, again = change(small_config(), made_by={"method": "hgpo"}), change(small_config(), made_by={"method": "x"})
     assert check_changes(written, again, tmp_path) == check_changes(small_config(), again, tmp_path) == []
 
 
@@ -332,21 +332,21 @@ def test_a_resume_that_is_refused_leaves_the_journal_as_it_was(
     folder = tmp_path / "run"
     before = dump_journal(folder)
     longer = change(config, training__updates=2, evaluation__split="validation")
-    with pytest.raises(ConfigError, match=r"are other tasks \(the train panel was "):
+    with pytest.raises(ConfigError, match=r"are other tasks \(the train task set was "):
         play(folder, change(longer, env__path=str(other)), resume=True)
     assert dump_journal(folder) == before
     right = change(longer, env__path=str(moved))
-    play(folder, right, resume=True)  # the panel that is new has nothing to be compared with
+    play(folder, right, resume=True)  # the task set that is new has nothing to be compared with
     with open_run(right, folder, read_only=True) as run:
-        assert run.journal.panels() == run.panels
-        assert set(run.panels) == {"train", "validation"}
+        assert run.journal.task_sets() == run.task_sets
+        assert set(run.task_sets) == {"train", "validation"}
 
 
 def test_data_that_nobody_can_compare_were_not_moved(moved_run: tuple[RunConfig, Path, Path], tmp_path: Path) -> None:
     config, moved, other = moved_run
     folder = tmp_path / "run"
     with closing(sqlite3.connect(RunPaths(folder).journal)) as database, database:
-        database.execute("DELETE FROM about WHERE key LIKE 'panel %'")
+        database.execute("DELETE FROM about WHERE key LIKE 'task_set %'")
     before = dump_journal(folder)
     for place in (moved, other):
         with pytest.raises(ConfigError) as caught:
@@ -376,8 +376,8 @@ def test_fewer_updates_than_were_made_change_nothing(folder: Path, caplog: pytes
 def test_a_secret_is_refused_before_it_is_in_the_journal(folder: Path) -> None:
     secret = "hunter22hunter22"
     with open_run(small_config(updates=3), folder) as run:
-        run.config = run.config.model_copy(update={"panel": f"https://me:{secret}@example.org/panel.json"})
-        with pytest.raises(ConfigError, match="panel holds a secret"):
+        run.config = run.config.model_copy(update={"task_set": f"https://me:{secret}@example.org/task_set.json"})
+        with pytest.raises(ConfigError, match="task_set holds a secret"):
             run_loop(run, resume=True)
     assert read_changes(folder, small_config()) == []
     for path in folder.rglob("*"):

@@ -1,4 +1,4 @@
-"""Gathering an update's attempts: tasks by turns, further attempts at a task that comes again, refills."""
+"""Gathering an update's rollouts: tasks by turns, further rollouts at a task that comes again, refills."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from groupwise.training.open_run import open_run
 from tests.unit.training.runs import small_config, small_run
 
 
-def test_each_task_gets_its_attempts_and_every_attempt_is_chosen(tmp_path: Path) -> None:
-    attempts = collect_update(small_run(tmp_path), 1)
-    assert len(attempts.played) == len(attempts.survivors) == len(attempts.chosen) == 16
-    assert sorted({trajectory.attempt for trajectory in attempts.chosen}) == list(range(8))
-    assert len({trajectory.id for trajectory in attempts.chosen}) == 16
+def test_each_task_gets_its_rollouts_and_every_rollout_is_chosen(tmp_path: Path) -> None:
+    rollouts = collect_update(small_run(tmp_path), 1)
+    assert len(rollouts.played) == len(rollouts.survivors) == len(rollouts.chosen) == 16
+    assert sorted({trajectory.rollout for trajectory in rollouts.chosen}) == list(range(8))
+    assert len({trajectory.id for trajectory in rollouts.chosen}) == 16
 
 
-def test_a_task_that_comes_again_gets_further_attempts(tmp_path: Path) -> None:
+def test_a_task_that_comes_again_gets_further_rollouts(tmp_path: Path) -> None:
     config = small_config()
     more = config.model_copy(update={"training": config.training.model_copy(update={"tasks": 6})})
     run = open_run(more, tmp_path)
-    attempts = collect_update(run, 1)
-    assert len(attempts.chosen) == 48
-    assert len({trajectory.id for trajectory in attempts.chosen}) == 48, "no attempt is made twice"
-    assert len({trajectory.task.id for trajectory in attempts.chosen}) == len(run.tasks[:6])
+    rollouts = collect_update(run, 1)
+    assert len(rollouts.chosen) == 48
+    assert len({trajectory.id for trajectory in rollouts.chosen}) == 48, "no rollout is made twice"
+    assert len({trajectory.task.id for trajectory in rollouts.chosen}) == len(run.tasks[:6])
 
 
 def test_a_topped_up_update_trains_on_groups_that_differ_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     config = small_config(updates=4)
-    plan = config.rollout.model_copy(update={"plan": TopUp(attempts=8, rounds=5)})
+    plan = config.rollout.model_copy(update={"plan": TopUp(rollouts=8, rounds=5)})
     config = config.model_copy(update={"rollout": plan})
     whole = open_run(config, tmp_path / "whole")
     train(whole)

@@ -12,7 +12,7 @@ from groupwise import Task
 from groupwise.rollout.tasks import Shuffled
 from groupwise.training.run import DrawnTasks
 
-PANEL = [
+TASK_SET = [
     Task.create(env="walks", seed=number, payload={"from": (number, [0]), "by": {1: "x"}}, tags=("a", "b"))
     for number in range(9)
 ]
@@ -20,11 +20,11 @@ PANEL = [
 
 
 def test_what_was_drawn_is_drawn_again_after_a_stop() -> None:
-    curriculum, drawn = Shuffled().start(PANEL, 7), DrawnTasks()
+    curriculum, drawn = Shuffled().start(TASK_SET, 7), DrawnTasks()
     third, fourth = drawn.draw(3, 2, curriculum), drawn.draw(4, 3, curriculum)
     state = json.loads(json.dumps({"drawn": drawn.state_dict(without=[3]), "curriculum": curriculum.state_dict()}))
     following = curriculum.next(2)
-    again, resumed = DrawnTasks(), Shuffled().start(PANEL, 7)
+    again, resumed = DrawnTasks(), Shuffled().start(TASK_SET, 7)
     again.load_state_dict(state["drawn"])
     resumed.load_state_dict(state["curriculum"])
     assert again.draw(4, 2, resumed) == fourth[:2]
@@ -36,7 +36,7 @@ def test_what_was_drawn_is_drawn_again_after_a_stop() -> None:
 
 
 def test_the_tasks_of_an_update_that_is_made_are_forgotten() -> None:
-    curriculum, drawn = Shuffled().start(PANEL, 7), DrawnTasks()
+    curriculum, drawn = Shuffled().start(TASK_SET, 7), DrawnTasks()
     for number in (1, 2, 3):
         drawn.draw(number, 1, curriculum)
     drawn.forget_until(2)

@@ -70,7 +70,7 @@ def test_a_shaper_that_ranks_by_entropy_is_refused_with_an_engine_that_gives_non
     assert refusal(tmp_path, all_but("entropy"), methods.r3(with_ranking=False)) == "engine: not on cpu"
 
 
-@pytest.mark.parametrize(("name", "place"), [("gtpo", "token_credit"), ("d3s", "token_credit"), ("spae", "measures")])
+@pytest.mark.parametrize(("name", "place"), [("gtpo", "token_credit"), ("d3s", "token_credit"), ("spae", "scorers")])
 def test_credit_inside_an_answer_that_reads_entropies_is_refused_too(tmp_path: Path, name: str, place: str) -> None:
     said = refusal(tmp_path, all_but("entropy"), methods.build(name), env=WorkedSums())
     assert said.startswith(f"algorithm.{place}: ")
@@ -95,7 +95,7 @@ def test_replay_is_refused_with_an_engine_that_cannot_tell_how_far_the_policy_ha
     assert said.endswith("does not give; use an engine that does, or leave out algorithm.replay")
 
 
-def test_an_engine_that_does_not_score_is_refused_for_the_check_after_a_hand_over(tmp_path: Path) -> None:
+def test_an_engine_that_does_not_score_is_refused_for_the_check_after_a_sync(tmp_path: Path) -> None:
     said = refusal(tmp_path, all_but("scores"))
     assert said.startswith(
         "engine: the check after each weight sync reads the log-probs of recorded tokens, which the engine Poor(gives="
@@ -104,9 +104,11 @@ def test_an_engine_that_does_not_score_is_refused_for_the_check_after_a_hand_ove
 
 
 def test_a_bound_on_staleness_is_refused_where_nobody_says_what_is_stale(tmp_path: Path) -> None:
-    bounded = methods.grpo().model_copy(update={"filters": (Staleness(max_age=2),)})
+    bounded = methods.grpo().model_copy(update={"filters": (Staleness(max_staleness=2),)})
     said = refusal(tmp_path, all_but("versions"), bounded)
-    assert said.startswith("algorithm.filters: Staleness(max_age=2) reads which version of the weights sampled a token")
+    assert said.startswith(
+        "algorithm.filters: Staleness(max_staleness=2) reads which version of the weights sampled a token"
+    )
     assert refusal(tmp_path, all_but("versions")) == "engine: not on cpu", "nothing else asks"
 
 
@@ -246,7 +248,7 @@ def test_an_engine_without_room_for_a_prompt_is_refused_and_closed(tmp_path: Pat
 
 def test_to_play_and_learn_at_once_on_a_gpu_takes_an_engine_with_a_process_of_its_own() -> None:
     def make(engine: str, lag: int) -> RunConfig:
-        settings = {"algorithm": {"recipe": "grpo"}, "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
+        settings = {"algorithm": {"method": "grpo"}, "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
         return decode_run({**settings, "engine": {"kind": engine}, "rollout": {"lag": lag}})
 
     with pytest.raises(ConfigError) as caught:

@@ -21,13 +21,13 @@ from tests.unit.training.runs import small_config, small_run
 
 def test_the_same_seed_plays_the_same_and_another_seed_otherwise(tmp_path: Path) -> None:
     run = small_run(tmp_path)
-    settings = run.config.evaluation.model_copy(update={"attempts": 20})
+    settings = run.config.evaluation.model_copy(update={"rollouts": 20})
     evaluation = evaluate_run(run, seeds=(0, 1), settings=settings, write=False)
     again = evaluate_run(run, seeds=(1,), settings=settings, write=False)
     actions = [tuple(step.action for step in trajectory.steps) for trajectory in evaluation.trajectories]
     assert actions[40:] == [tuple(step.action for step in trajectory.steps) for trajectory in again.trajectories]
     assert actions[:40] != actions[40:]
-    assert (evaluation.tasks, evaluation.attempts, list(evaluation.by_seed)) == (2, 80, [0, 1])
+    assert (evaluation.tasks, evaluation.rollouts, list(evaluation.by_seed)) == (2, 80, [0, 1])
     assert evaluation.success == pytest.approx((evaluation.by_seed[0] + evaluation.by_seed[1]) / 2)
 
 
@@ -67,7 +67,7 @@ def test_whoever_was_followed_writes_no_evaluation_and_no_checkpoint_and_removes
     assert (run.paths.checkpoint_numbers(), run.journal.evaluations()) == (before, rows)
 
 
-def test_sampled_tokens_are_counted_over_the_steps_of_an_attempt(tmp_path: Path) -> None:
+def test_sampled_tokens_are_counted_over_the_steps_of_an_rollout(tmp_path: Path) -> None:
     evaluation = evaluate_run(small_run(tmp_path))
     sampled = [sum(len(step.response_ids) for step in played.steps) for played in evaluation.trajectories]
     assert [row.tokens for row in evaluation.rows] == sampled

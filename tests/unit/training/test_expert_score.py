@@ -16,7 +16,7 @@ from groupwise.methods.after_webstar import ExpertScore
 from groupwise.training.collect.measuring import RunTools
 from tests.unit.envs.corridor import CorridorPart
 
-HOME = Household(rooms=("bedroom",), families=("pick",), num_receptacles=3, num_objects=2, max_steps=15)
+HOME = Household(rooms=("bedroom",), categories=("pick",), num_receptacles=3, num_objects=2, max_steps=15)
 
 
 def tools_of(env: Any) -> RunTools:
@@ -26,9 +26,9 @@ def tools_of(env: Any) -> RunTools:
     return tools
 
 
-def attempt(task: Task, *actions: tuple[str, bool]) -> Trajectory:
+def rollout(task: Task, *actions: tuple[str, bool]) -> Trajectory:
     steps = tuple(Step(index=n, action=action, accepted=accepted) for n, (action, accepted) in enumerate(actions))
-    return Trajectory(id="a", task=task, attempt=0, steps=steps)
+    return Trajectory(id="a", task=task, rollout=0, steps=steps)
 
 
 def follow_expert(task: Task) -> list[str]:
@@ -39,25 +39,25 @@ def follow_expert(task: Task) -> list[str]:
     return actions
 
 
-def score(*attempts: Trajectory) -> list[list[float]]:
-    facts = ExpertScore()([list(attempts)], tools_of(HOME), draw=lambda *_: None)  # type: ignore[arg-type,return-value]
-    return [[step["step_score"] for step in of_attempt] for of_attempt in facts[0]]
+def score(*rollouts: Trajectory) -> list[list[float]]:
+    info = ExpertScore()([list(rollouts)], tools_of(HOME), draw=lambda *_: None)  # type: ignore[arg-type,return-value]
+    return [[step["step_score"] for step in of_rollout] for of_rollout in info[0]]
 
 
 def test_a_step_is_scored_by_whether_the_expert_would_have_taken_it() -> None:
-    task = HOME.panel("train")[0]
+    task = HOME.task_set("train")[0]
     way = follow_expert(task)
     assert len(way) > 2
-    straight = attempt(task, *((action, True) for action in way))
-    detour = attempt(task, ("look", True), ("sing", False), *((action, True) for action in way))
+    straight = rollout(task, *((action, True) for action in way))
+    detour = rollout(task, ("look", True), ("sing", False), *((action, True) for action in way))
     assert score(straight, detour) == [[10.0] * len(way), [5.0, 0.0] + [10.0] * len(way)]
 
 
 def test_a_fault_leaves_the_rest_without_advice() -> None:
-    task = HOME.panel("train")[0]
+    task = HOME.task_set("train")[0]
     broken = replace(task, payload={})
-    assert tools_of(HOME).ask_expert([attempt(broken, ("look", True), ("look", True))]) == [[None, None]]
-    assert score(attempt(broken, ("look", True), ("sing", False))) == [[5.0, 0.0]]
+    assert tools_of(HOME).ask_expert([rollout(broken, ("look", True), ("look", True))]) == [[None, None]]
+    assert score(rollout(broken, ("look", True), ("sing", False))) == [[5.0, 0.0]]
 
 
 def test_an_environment_without_an_expert_is_refused() -> None:
@@ -70,4 +70,4 @@ def test_an_environment_without_an_expert_is_refused() -> None:
     with pytest.raises(
         ConfigError, match="a scorer asks the environment's expert, but there is none; leave the scorer"
     ):
-        tools_of(part).ask_expert([attempt(part.panel("train")[0], ("look", True))])
+        tools_of(part).ask_expert([rollout(part.task_set("train")[0], ("look", True))])

@@ -30,11 +30,11 @@ from tests.unit.cli.conftest import groupwise  # noqa: F401
 from tests.unit.training.fake_hub import Hub, open_hub
 
 SETTINGS: dict[str, Any] = {
-    "algorithm": {"recipe": "grpo"},
+    "algorithm": {"method": "grpo"},
     "env": {"kind": "identity", "num_words": 4, "length": 1},
     "model": {"kind": "tiny"},
     "warm_start": {"tasks": 4, "epochs": 6, "learning_rate": 0.02},
-    "rollout": {"max_tokens": 2, "plan": {"kind": "flat", "attempts": 16}},
+    "rollout": {"max_tokens": 2, "plan": {"kind": "flat", "rollouts": 16}},
     "training": {"updates": 4, "tasks": 8, "checkpoint_every": 2, "learner": {"learning_rate": 0.01}},
     "evaluation": {"tasks": 6, "every": 2},
 }
@@ -81,7 +81,7 @@ def test_transformers_says_what_our_engine_says(place: Path, tmp_path: Path, run
     assert answers != answer_with_engine(place / run, 0), "another policy would be noticed"
     files = {path.name for path in exported.folder.iterdir()}
     assert files >= {"config.json", "model.safetensors", "tokenizer.json", "README.md", "groupwise_run.toml"}
-    assert not files & {"state.json", "optimiser.safetensors", "adapter_config.json"}
+    assert not files & {"state.json", "optimizer.safetensors", "adapter_config.json"}
     assert AutoTokenizer.from_pretrained(exported.folder)("say")["input_ids"]
 
 
@@ -95,13 +95,13 @@ def test_an_adapter_goes_out_alone_and_goes_on_training(place: Path, tmp_path: P
     assert RunPaths(train(settings, tmp_path / "more")).checkpoint(1).is_dir()
 
 
-def test_the_card_has_the_evaluation_the_panel_and_the_recipe(place: Path, tmp_path: Path) -> None:
+def test_the_card_has_the_evaluation_the_task_set_and_the_method(place: Path, tmp_path: Path) -> None:
     card = (export_run(place / "whole", tmp_path / "out", update=2).folder / "README.md").read_text()
     with Journal(RunPaths(place / "whole").journal, read_only=True) as journal:
         rows = [row for row in journal.evaluations() if row.number == 2]
     evaluation = Evaluation.from_rows(rows)
     assert f"| 2 | {100 * evaluation.success:.1f} % |" in card
-    assert f"`{evaluation.panel}`" in card
+    assert f"`{evaluation.task_set}`" in card
     assert "grpo" in card
     assert "2 of 4 updates" in card
     assert "| 0 |" in card, "where it began"

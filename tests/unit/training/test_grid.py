@@ -1,40 +1,40 @@
-"""Arms from the command line: combinations, names, and what is refused."""
+"""Variants from the command line: combinations, names, and what is refused."""
 
 from __future__ import annotations
 
 import pytest
 
 from groupwise import ConfigError
-from groupwise.training.sweep import list_choices, name_arms
+from groupwise.training.sweep import list_choices, name_variants
 
 
-def test_every_combination_is_an_arm() -> None:
-    choices = list_choices(["algorithm.recipe=grpo,hgpo", "training.tasks=4,8", "threads=1"])
+def test_every_combination_is_an_variant() -> None:
+    choices = list_choices(["algorithm.method=grpo,hgpo", "training.tasks=4,8", "threads=1"])
     assert [tuple(choice.values()) for choice in choices] == [
         ("grpo", "4", "1"),
         ("grpo", "8", "1"),
         ("hgpo", "4", "1"),
         ("hgpo", "8", "1"),
     ]
-    assert name_arms(choices, otherwise="x") == ["grpo,tasks=4", "grpo,tasks=8", "hgpo,tasks=4", "hgpo,tasks=8"]
+    assert name_variants(choices, otherwise="x") == ["grpo,tasks=4", "grpo,tasks=8", "hgpo,tasks=4", "hgpo,tasks=8"]
 
 
-def test_without_settings_there_is_one_arm_called_after_the_file() -> None:
+def test_without_settings_there_is_one_variant_called_after_the_file() -> None:
     assert list_choices([]) == [{}]
-    assert name_arms([{}], otherwise="my run") == ["my-run"]
-    assert name_arms(list_choices(["a.b=1"]), otherwise="run") == ["run"]
+    assert name_variants([{}], otherwise="my run") == ["my-run"]
+    assert name_variants(list_choices(["a.b=1"]), otherwise="run") == ["run"]
 
 
 def test_commas_within_quotes_tables_and_lists_belong_to_a_value() -> None:
-    setting = """rollout.plan={ kind = "flat", attempts = 4 },{ kind = "top_up" },"a,b",[1, 2],'x,]'"""
+    setting = """rollout.plan={ kind = "flat", rollouts = 4 },{ kind = "top_up" },"a,b",[1, 2],'x,]'"""
     values = [choice["rollout.plan"] for choice in list_choices([setting])]
-    assert values == ['{ kind = "flat", attempts = 4 }', '{ kind = "top_up" }', '"a,b"', "[1, 2]", "'x,]'"]
-    names = name_arms(list_choices([setting]), otherwise="x")
-    assert names == ["plan=flat-attempts-4", "plan=top_up", "plan=a,b", "plan=-1,-2", "plan=x"]
+    assert values == ['{ kind = "flat", rollouts = 4 }', '{ kind = "top_up" }', '"a,b"', "[1, 2]", "'x,]'"]
+    names = name_variants(list_choices([setting]), otherwise="x")
+    assert names == ["plan=flat-rollouts-4", "plan=top_up", "plan=a,b", "plan=-1,-2", "plan=x"]
 
 
 def test_keys_that_end_alike_are_written_in_full() -> None:
-    [name, *_] = name_arms(list_choices(["rollout.temperature=1,2", "evaluation.temperature=0,1"]), otherwise="x")
+    [name, *_] = name_variants(list_choices(["rollout.temperature=1,2", "evaluation.temperature=0,1"]), otherwise="x")
     assert name == "rollout.temperature=1,evaluation.temperature=0"
 
 
@@ -58,9 +58,9 @@ def test_settings_that_make_no_grid_are_refused(settings: list[str], message: st
     assert str(raised.value) == message
 
 
-def test_arms_that_would_share_a_folder_are_refused() -> None:
+def test_variants_that_would_share_a_folder_are_refused() -> None:
     with pytest.raises(ConfigError) as raised:
-        name_arms(list_choices(["env.kind=a b,a/b"]), otherwise="x")
+        name_variants(list_choices(["env.kind=a b,a/b"]), otherwise="x")
     assert str(raised.value) == (
         "two variants of the sweep would both be called 'kind=a-b'; give settings that make the names differ"
     )

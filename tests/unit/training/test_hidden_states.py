@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 from groupwise import Algorithm, ConfigError, RecordError, Step, Task, Trajectory, methods
 from groupwise.engines.open_engine import open_engine
 from groupwise.learner.protocol import hash_weights, read_hidden_states
-from groupwise.rollout.measures import ResponseEmbedding, check_learner, read_response_states
+from groupwise.rollout.scorers import ResponseEmbedding, check_learner, read_response_states
 from groupwise.system.errors import TrainingError
 from groupwise.training.collect.collect import collect_update
-from groupwise.training.collect.measuring import add_facts
+from groupwise.training.collect.measuring import add_info
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
@@ -58,14 +58,14 @@ class Counting:
         ]
 
 
-def attempt(number: int, *responses: tuple[int, ...], forced: int = 0) -> Trajectory:
+def rollout(number: int, *responses: tuple[int, ...], forced: int = 0) -> Trajectory:
     steps = tuple(
         Step(index=index, prompt_ids=(1, 1), response_ids=ids, forced=forced) for index, ids in enumerate(responses)
     )
-    return Trajectory(id=str(number), task=Task(id="q"), attempt=number, steps=steps)
+    return Trajectory(id=str(number), task=Task(id="q"), rollout=number, steps=steps)
 
 
-GROUPS = [[attempt(0, (5, 7), ()), attempt(1, (9, 3, 6), forced=1)], [attempt(2, (8,))]]
+GROUPS = [[rollout(0, (5, 7), ()), rollout(1, (9, 3, 6), forced=1)], [rollout(2, (8,))]]
 
 
 def test_states_are_those_of_sampled_tokens_one_response_at_a_time() -> None:
@@ -78,43 +78,43 @@ def test_states_are_those_of_sampled_tokens_one_response_at_a_time() -> None:
 
 
 def test_an_embedding_is_the_mean_over_sampled_tokens() -> None:
-    facts = ResponseEmbedding()(GROUPS, Counting(), draw=None)  # type: ignore[arg-type]
-    assert facts == [
+    info = ResponseEmbedding()(GROUPS, Counting(), draw=None)  # type: ignore[arg-type]
+    assert info == [
         [[{"embedding": [6.0, 2.5]}, {"embedding": []}], [{"embedding": [4.5, 3.5]}]],
         [[{"embedding": [8.0, 2.0]}]],
     ]
     with pytest.raises(RecordError, match="returned 'embedding', a name that is taken"):
-        add_facts(ResponseEmbedding(), add_facts(ResponseEmbedding(), GROUPS, facts), facts)
+        add_info(ResponseEmbedding(), add_info(ResponseEmbedding(), GROUPS, info), info)
 
 
 def test_two_embeddings_need_two_names() -> None:
-    part = ResponseEmbedding(fact="point")
+    part = ResponseEmbedding(info_key="point")
     assert part.writes == {"point"}
-    assert part([[attempt(0, (5,))]], Counting(), draw=None) == [[[{"point": [5.0, 2.0]}]]]  # type: ignore[arg-type]
+    assert part([[rollout(0, (5,))]], Counting(), draw=None) == [[[{"point": [5.0, 2.0]}]]]  # type: ignore[arg-type]
 
 
-def test_the_facts_of_a_run_are_means_of_its_learners_states(tmp_path: Path) -> None:
-    algorithm = Algorithm(**methods.dr_grpo().config() | {"measures": (ResponseEmbedding(),)})
+def test_the_info_of_a_run_are_means_of_its_learners_states(tmp_path: Path) -> None:
+    algorithm = Algorithm(**methods.dr_grpo().config() | {"scorers": (ResponseEmbedding(),)})
     run = open_run(small_config().model_copy(update={"algorithm": algorithm}), tmp_path)
-    attempts = collect_update(run, 1)
-    for trajectory in attempts.chosen:
+    rollouts = collect_update(run, 1)
+    for trajectory in rollouts.chosen:
         for step in trajectory.steps:
             (states,) = run.learner.hidden_states([(step.prompt_ids, step.response_ids)])  # type: ignore[attr-defined]
-            assert step.facts["embedding"] == states.mean(axis=0).tolist()
-    steps = [step for trajectory in attempts.chosen for step in trajectory.steps]
-    assert attempts.measures_cost["measures/read_tokens"] == sum(
+            assert step.info["embedding"] == states.mean(axis=0).tolist()
+    steps = [step for trajectory in rollouts.chosen for step in trajectory.steps]
+    assert rollouts.scorer_costs["scorers/read_tokens"] == sum(
         len(step.prompt_ids) + len(step.response_ids) for step in steps
     )
 
 
 def test_a_learner_that_gives_no_states_is_refused_by_name() -> None:
-    algorithm = Algorithm(advantage=methods.grpo().advantage, measures=(ResponseEmbedding(),))
+    algorithm = Algorithm(advantage=methods.grpo().advantage, scorers=(ResponseEmbedding(),))
     check_learner(algorithm, learner())
     with pytest.raises(ConfigError) as raised:
         check_learner(algorithm, object())
     assert str(raised.value) == (
-        "algorithm.measures: ResponseEmbedding reads hidden states, which object does not give; add hidden_states to "
-        "the learner, or leave the measure out"
+        "algorithm.scorers: ResponseEmbedding reads hidden states, which object does not give; add hidden_states to "
+        "the learner, or leave the scorer out"
     )
 
 
@@ -168,7 +168,7 @@ def test_states_of_another_precision_are_read_in_float64() -> None:
 
 def run_ranked(folder: Path, updates: int, *, resume: bool = False) -> Run:
     """Answers of several tokens under the bonus for rank, whose averages are remembered."""
-    rollout = RolloutConfig(max_tokens=6, plan={"kind": "flat", "attempts": 8})
+    rollout = RolloutConfig(max_tokens=6, plan={"kind": "flat", "rollouts": 8})
     settings = runs.config(updates, checkpoint_every=1, rollout=rollout, evaluation=EvaluationConfig(tasks=0))
     return runs.run_to_end(folder, settings.model_copy(update={"algorithm": methods.verl(stride=1)}), resume=resume)
 

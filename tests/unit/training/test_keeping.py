@@ -73,7 +73,7 @@ def test_the_checkpoints_that_stay(tmp_path: Path, keep: str | int, every: int, 
 
 
 def test_the_policy_that_a_loss_compares_with_stays(tmp_path: Path) -> None:
-    assert train(tmp_path / "run", make_config("best", recipe="grpo"))[0] == [0, 2, 6]
+    assert train(tmp_path / "run", make_config("best", method="grpo"))[0] == [0, 2, 6]
 
 
 def test_a_run_ends_when_its_patience_does_and_can_go_on(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_a_run_that_went_back_keeps_what_it_comes_to(tmp_path: Path) -> None:
 
 def test_a_run_that_went_back_saves_the_best_anew(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    assert train(folder, make_config("best", every=6, updates=2, recipe="grpo"))[0] == [0, 2]  # the first one stays
+    assert train(folder, make_config("best", every=6, updates=2, method="grpo"))[0] == [0, 2]  # the first one stays
     go_back(folder, 0, damaged=[2])
-    assert train(folder, make_config("best", every=6, recipe="grpo"), resume=True)[0] == [0, 2, 6]
+    assert train(folder, make_config("best", every=6, method="grpo"), resume=True)[0] == [0, 2, 6]
     assert read_state(RunPaths(folder).checkpoint(2))["update"] == 2
 
 

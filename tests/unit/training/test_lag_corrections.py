@@ -23,7 +23,7 @@ def decode(
 ) -> RunConfig:
     return decode_run(
         {
-            "algorithm": algorithm or {"recipe": "grpo"},
+            "algorithm": algorithm or {"method": "grpo"},
             "env": {"kind": "identity"},
             "model": {"kind": "tiny"},
             "engine": engine or {"kind": "local"},
@@ -46,9 +46,9 @@ def test_without_a_lag_nothing_is_added() -> None:
 
 @pytest.mark.parametrize(("lag", "engine"), [(1, None), ("free", FREE)])
 def test_a_lag_brings_a_correction_and_a_bound_on_age(lag: object, engine: dict[str, Any] | None) -> None:
-    config = decode(lag, engine=engine, max_age=2)
+    config = decode(lag, engine=engine, max_staleness=2)
     assert read_corrections(config) == (Truncate(),)
-    assert config.algorithm.filters == (Staleness(max_age=2),)
+    assert config.algorithm.filters == (Staleness(max_staleness=2),)
 
 
 def test_reading_the_resolved_settings_again_changes_nothing() -> None:
@@ -73,26 +73,26 @@ def test_the_defaults_can_be_switched_off() -> None:
     ],
 )
 def test_what_corrects_already_stays_alone(loss: dict[str, Any], expected: tuple[Any, ...]) -> None:
-    assert read_corrections(decode(1, algorithm={"recipe": "grpo", "loss": loss})) == expected
+    assert read_corrections(decode(1, algorithm={"method": "grpo", "loss": loss})) == expected
 
 
 def test_replay_has_a_bound_of_its_own() -> None:
-    """A filter on staleness would drop every attempt that is recalled."""
-    assert decode(1, algorithm={"recipe": "r3"}).algorithm.filters == ()
+    """A filter on staleness would drop every rollout that is replayed."""
+    assert decode(1, algorithm={"method": "r3"}).algorithm.filters == ()
 
 
 def test_a_filter_that_would_drop_what_is_asked_for_is_refused() -> None:
-    config = decode(1, algorithm={"recipe": "grpo", "filters": [{"kind": "staleness", "max_age": 0}]})
+    config = decode(1, algorithm={"method": "grpo", "filters": [{"kind": "staleness", "max_staleness": 0}]})
     with pytest.raises(ConfigError) as caught:
         check_algorithm(config)
     assert str(caught.value) == (
-        "algorithm.filters: Staleness(max_age=0) drops rollouts that are more than 0 versions old, but rollout.lag "
-        "samples up to 1 ahead: slow tasks would be trained less than others. Raise max_age of the filter, lower "
-        "rollout.max_age, or set rollout.lag to 0"
+        "algorithm.filters: Staleness(max_staleness=0) drops rollouts that are more than 0 versions old, but "
+        "rollout.lag samples up to 1 ahead: slow tasks would be trained less than others. Raise max_staleness of the "
+        "filter, lower rollout.max_staleness, or set rollout.lag to 0"
     )
 
 
-def test_an_engine_that_cannot_go_on_over_a_hand_over_is_refused_by_name() -> None:
+def test_an_engine_that_cannot_go_on_over_a_sync_is_refused_by_name() -> None:
     with pytest.raises(ConfigError) as caught:
         check_algorithm(decode("free"))
     assert str(caught.value) == (

@@ -144,7 +144,7 @@ def test_a_section_without_a_kind_is_the_local_learner_as_it_always_was() -> Non
 
 def test_nobody_but_the_local_learner_names_its_model() -> None:
     sources = Path(groupwise.__file__).parent
-    inside = re.compile(r"(?<!training\.)learner\.(model|forward|optimiser)\b")  # settings have names alike
+    inside = re.compile(r"(?<!training\.)learner\.(model|forward|optimizer)\b")  # settings have names alike
     places = [
         f"{path.relative_to(sources)}: {line.strip()}"
         for path in sorted(sources.rglob("*.py"))

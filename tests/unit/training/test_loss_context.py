@@ -65,12 +65,12 @@ class NotTheBest(Part, slot="filter"):
 
 
 def trajectories_of(*rewards: tuple[float, ...], task: str = "t") -> list[Trajectory]:
-    """An attempt for each tuple, a step for each reward; a step's response is as long as its index plus one."""
+    """A rollout for each tuple, a step for each reward; a step's response is as long as its index plus one."""
     return [
         Trajectory(
             id=f"{task}/{number}",
             task=Task(id=task),
-            attempt=number,
+            rollout=number,
             steps=tuple(
                 Step(
                     index=index,
@@ -90,13 +90,13 @@ def trajectories_of(*rewards: tuple[float, ...], task: str = "t") -> list[Trajec
 
 
 def test_declared_columns_are_those_of_the_table_in_the_order_of_the_steps() -> None:
-    loss = Reading(reads=("tokens", "valid", "episode_return", "reward", "index"))
+    loss = Reading(reads=("tokens", "valid", "episode_return", "reward", "step"))
     backwards = trajectories_of((0.0, 1.0), (3.0,))[::-1]  # the table has an order of its own
     samples = make_samples(credit_batch(Algorithm(advantage=GRPO, loss=loss), backwards, version=0))
     assert [sample.columns for sample in samples] == [
-        {"episode_return": 3.0, "index": 0.0, "reward": 3.0, "tokens": 1.0, "valid": 1.0},
-        {"episode_return": 1.0, "index": 0.0, "reward": 0.0, "tokens": 1.0, "valid": 1.0},
-        {"episode_return": 1.0, "index": 1.0, "reward": 1.0, "tokens": 2.0, "valid": 0.0},
+        {"episode_return": 3.0, "step": 0.0, "reward": 3.0, "tokens": 1.0, "valid": 1.0},
+        {"episode_return": 1.0, "step": 0.0, "reward": 0.0, "tokens": 1.0, "valid": 1.0},
+        {"episode_return": 1.0, "step": 1.0, "reward": 1.0, "tokens": 2.0, "valid": 0.0},
     ]
 
 
@@ -135,14 +135,14 @@ def test_a_channel_is_handed_over_by_name_beside_the_credit() -> None:
 
 
 class Against(Part, slot="pairing"):
-    """The second step of attempt 0 against the first of attempt 1."""
+    """The second step of rollout 0 against the first of rollout 1."""
 
     def __call__(self, table: StepTable) -> list[Pair]:
         return [Pair(0, 1, 1.0, 4.0, 1, 0)]
 
 
 def test_pairs_are_numbered_by_trajectory_whatever_order_they_came_in() -> None:
-    """Attempts of task a come last but are first in the table."""
+    """Rollouts of task a come last but are first in the table."""
     algorithm = Algorithm(advantage=GRPO, pairing="best_against_worst", loss=Simpo())
     trajectories = [*trajectories_of((0.0,), (0.0, 1.0), task="b"), *trajectories_of((2.0,), (1.0,), (0.0,), task="a")]
     batch = credit_batch(algorithm, trajectories[::-1], version=0)
@@ -165,13 +165,13 @@ def test_pairs_are_chosen_among_what_filters_that_read_credit_leave() -> None:
 
 
 def test_pairs_of_steps_keep_their_steps() -> None:
-    """Attempt 0 is the last trajectory here; its steps are worth 1 and 4, those of attempt 1 nothing."""
+    """Rollout 0 is the last trajectory here; its steps are worth 1 and 4, those of rollout 1 nothing."""
     algorithm = Algorithm(advantage=GRPO, pairing=Against(), loss=Simpo())
     trajectories = trajectories_of((-3.0, 4.0), (0.0, 0.0))
     assert credit_batch(algorithm, trajectories[::-1], version=0).context.pairs == (Pair(1, 0, 1.0, 4.0, 1, 0),)
 
 
-def test_an_attempt_in_two_trajectories_is_in_no_pair() -> None:
+def test_an_rollout_in_two_trajectories_is_in_no_pair() -> None:
     first, second = trajectories_of((1.0, 0.0), (0.0,))
     begin = dataclasses.replace(first, steps=first.steps[:1])
     rest = dataclasses.replace(first, id="t/0b", steps=first.steps[1:])

@@ -1,4 +1,4 @@
-"""Measuring before credit: facts go onto steps and into the table, tools ask engine and learner, costs are counted."""
+"""Measuring before credit: info go onto steps and into the table, tools ask engine and learner, costs are counted."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from groupwise.data.step_columns import make_rows
 from groupwise.parts.algorithm import Algorithm
 from groupwise.report.derived_credit import make_step_table
 from groupwise.rollout.judges import PhraseJudge
-from groupwise.rollout.measures import JudgeScore, ReferenceScore
+from groupwise.rollout.scorers import JudgeScore, ReferenceScore
 from groupwise.training.collect.collect import collect_update
-from groupwise.training.collect.measuring import RunTools, add_facts
+from groupwise.training.collect.measuring import RunTools, add_info
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
@@ -27,25 +27,25 @@ from tests.end_to_end.runs import run_to_end
 
 
 def config(updates: int, algorithm: Algorithm, *, checkpoint_every: int = 2) -> RunConfig:
-    """Eight attempts at each of two tasks, and no evaluation."""
-    few = RolloutConfig(max_tokens=1, plan={"kind": "flat", "attempts": 8})
+    """Eight rollouts at each of two tasks, and no evaluation."""
+    few = RolloutConfig(max_tokens=1, plan={"kind": "flat", "rollouts": 8})
     base = runs.config(updates, checkpoint_every=checkpoint_every, rollout=few, evaluation=EvaluationConfig(tasks=0))
     return base.model_copy(update={"algorithm": algorithm})
 
 
-STEPS = (Step(index=0, facts={"old": 1}), Step(index=1))
-GROUPS = [[Trajectory(id="0", task=Task(id="q"), attempt=0, steps=STEPS)]]
+STEPS = (Step(index=0, info={"old": 1}), Step(index=1))
+GROUPS = [[Trajectory(id="0", task=Task(id="q"), rollout=0, steps=STEPS)]]
 PART = ReferenceScore()
 
 
-def test_facts_are_added_to_those_that_a_step_has() -> None:
-    ((measured,),) = add_facts(PART, GROUPS, [[[{"probe": 0.5}, {}]]])
-    assert [step.facts for step in measured.steps] == [{"old": 1, "probe": 0.5}, {}]
+def test_info_are_added_to_those_that_a_step_has() -> None:
+    ((measured,),) = add_info(PART, GROUPS, [[[{"probe": 0.5}, {}]]])
+    assert [step.info for step in measured.steps] == [{"old": 1, "probe": 0.5}, {}]
     assert measured.steps[1] is STEPS[1]
 
 
 @pytest.mark.parametrize(
-    ("facts", "said"),
+    ("info", "said"),
     [
         ([], "the scorer ReferenceScore returned info for 0 of 1 groups; return a list of groups of rollouts of steps"),
         ([[]], "the scorer ReferenceScore returned info for 0 of 1 rollouts of a group; return"),
@@ -53,31 +53,31 @@ def test_facts_are_added_to_those_that_a_step_has() -> None:
         ([{"probe": 1}], "the scorer ReferenceScore returned info for dict of 1 rollouts of a group; return"),
         (
             [[[{"probe": float("nan")}, {}]]],
-            "task 'q', attempt 0, step 0: the scorer ReferenceScore returned {'probe': nan}; step info holds finite",
+            "task 'q', rollout 0, step 0: the scorer ReferenceScore returned {'probe': nan}; step info holds finite",
         ),
         (
             [[[{"probe": np.float32(0.5)}, {}]]],
-            "task 'q', attempt 0, step 0: the scorer ReferenceScore returned {'probe': np.float32(0.5)}; step info "
+            "task 'q', rollout 0, step 0: the scorer ReferenceScore returned {'probe': np.float32(0.5)}; step info "
             "holds finite Python numbers (float(value) of NumPy's)",
         ),
-        ([[[0.5, {}]]], "task 'q', attempt 0, step 0: the scorer ReferenceScore returned 0.5; step info holds"),
+        ([[[0.5, {}]]], "task 'q', rollout 0, step 0: the scorer ReferenceScore returned 0.5; step info holds"),
         (
             [[[{"old": 2}, {}]]],
-            "task 'q', attempt 0, step 0: the scorer ReferenceScore returned 'old', a name that",
+            "task 'q', rollout 0, step 0: the scorer ReferenceScore returned 'old', a name that",
         ),
-        ([[[{}, {"reward": 2}]]], "task 'q', attempt 0, step 1: the scorer ReferenceScore returned 'reward', a "),
-        ([[[{}, {"trains": 2}]]], "task 'q', attempt 0, step 1: the scorer ReferenceScore returned 'trains', a "),
+        ([[[{}, {"reward": 2}]]], "task 'q', rollout 0, step 1: the scorer ReferenceScore returned 'reward', a "),
+        ([[[{}, {"trains": 2}]]], "task 'q', rollout 0, step 1: the scorer ReferenceScore returned 'trains', a "),
     ],
 )
-def test_facts_that_do_not_fit_name_the_measure_and_the_place(facts: Any, said: str) -> None:
+def test_info_that_do_not_fit_name_the_measure_and_the_place(info: Any, said: str) -> None:
     with pytest.raises(RecordError) as raised:
-        add_facts(PART, GROUPS, facts)
+        add_info(PART, GROUPS, info)
     assert str(raised.value).startswith(said)
 
 
-def test_facts_are_columns_of_the_table_and_come_back_from_rows() -> None:
-    steps = (Step(index=0, facts={"probe": 0.5}), Step(index=1, facts={"word": "door"}))
-    trajectories = [Trajectory(id="0", task=Task(id="q"), attempt=0, steps=steps)]
+def test_info_are_columns_of_the_table_and_come_back_from_rows() -> None:
+    steps = (Step(index=0, info={"probe": 0.5}), Step(index=1, info={"word": "door"}))
+    trajectories = [Trajectory(id="0", task=Task(id="q"), rollout=0, steps=steps)]
     made = StepTable.from_trajectories(trajectories)
     assert made.column("probe").tolist() == [0.5, None]
     again = make_step_table([row for trajectory in trajectories for row in make_rows(trajectory)])
@@ -100,13 +100,13 @@ def test_tools_ask_the_runs_engine_and_count_what_they_ask(run: Run) -> None:
     assert tools.score(pairs, temperature=2.0)[0] == run.engine.score(pairs, temperature=2.0)[0]
     assert [states.shape for states in tools.hidden(pairs)] == [(2, 32), (1, 32)]
     assert tools.cost() == {
-        "measures/read_tokens": 18.0,
-        "measures/sampled_tokens": 0.0,
-        "measures/questions": 0.0,
+        "scorers/read_tokens": 18.0,
+        "scorers/sampled_tokens": 0.0,
+        "scorers/questions": 0.0,
     }
 
 
-class Reads(Part, slot="measure"):
+class Reads(Part, slot="scorer"):
     """Writes the log-prob of each response down, by the policy that sampled it."""
 
     @property
@@ -134,27 +134,27 @@ class Undeclared(Reads):
 
 @pytest.mark.parametrize("need", ["generate", "reference", "hidden", "judge"])
 def test_a_tool_that_a_measure_does_not_declare_is_refused(tmp_path: Path, need: str) -> None:
-    algorithm = Algorithm(**methods.dr_grpo().config() | {"measures": (Undeclared(ask=need),)})
+    algorithm = Algorithm(**methods.dr_grpo().config() | {"scorers": (Undeclared(ask=need),)})
     with pytest.raises(ConfigError) as raised:
         collect_update(open_run(config(1, algorithm), tmp_path), 1)
     assert str(raised.value) == (
-        f"algorithm.measures: Undeclared(ask='{need}') used '{need}' without declaring it; add '{need}' to its `needs`"
+        f"algorithm.scorers: Undeclared(ask='{need}') used '{need}' without declaring it; add '{need}' to its `needs`"
     )
 
 
 def test_the_policy_that_is_scored_is_the_one_that_sampled(tmp_path: Path) -> None:
-    algorithm = Algorithm(**methods.dr_grpo().config() | {"measures": (Reads(),)})
+    algorithm = Algorithm(**methods.dr_grpo().config() | {"scorers": (Reads(),)})
     run = open_run(config(1, algorithm), tmp_path)
-    attempts = collect_update(run, 1)
-    for trajectory in attempts.chosen:
+    rollouts = collect_update(run, 1)
+    for trajectory in rollouts.chosen:
         for step in trajectory.steps:
-            assert step.facts["scored"] == pytest.approx(sum(step.logp_behaviour), abs=1e-4)
-    assert attempts.measures_cost["measures/read_tokens"] > 0
+            assert step.info["scored"] == pytest.approx(sum(step.logp_behaviour), abs=1e-4)
+    assert rollouts.scorer_costs["scorers/read_tokens"] > 0
 
 
 def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path: Path) -> None:
     base = methods.dr_grpo().config()
-    algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
+    algorithm = Algorithm(**base | {"scorers": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
     run = run_to_end(tmp_path, config(3, algorithm))
     shaped = []
     for number in (1, 2, 3):
@@ -169,7 +169,7 @@ def test_a_kl_in_the_reward_is_0_at_the_start_and_grows_with_the_policy(tmp_path
 
 def test_a_resumed_run_measures_against_the_same_reference(tmp_path: Path) -> None:
     base = methods.dr_grpo().config()
-    algorithm = Algorithm(**base | {"measures": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
+    algorithm = Algorithm(**base | {"scorers": (ReferenceScore(),), "shapers": (ReferenceKl(weight=0.5),)})
     whole = run_to_end(tmp_path / "whole", config(2, algorithm, checkpoint_every=1))
     run_to_end(tmp_path / "parted", config(1, algorithm, checkpoint_every=1))
     parted = run_to_end(tmp_path / "parted", config(2, algorithm, checkpoint_every=1), resume=True)
@@ -185,11 +185,11 @@ def test_a_judge_gives_credit(tmp_path: Path) -> None:
     algorithm = Algorithm(
         advantage=estimator,
         loss=methods.dr_grpo().loss,
-        measures=(JudgeScore(),),
+        scorers=(JudgeScore(),),
         judge=PhraseJudge(phrases=(("a", 1.0),)),
     )
     run = run_to_end(tmp_path, config(1, algorithm))
-    (asked,) = (value for _, value in run.journal.curve("measures/questions"))
+    (asked,) = (value for _, value in run.journal.curve("scorers/questions"))
     rows = [row for trajectory in run.journal.trajectories(1) for row in trajectory["steps"]]
     assert asked == len(rows)
     assert {row["extra"]["judge_score"] for row in rows} <= {0.0, 1.0}

@@ -20,12 +20,12 @@ from groupwise.training.update_metrics import compute_credit_metrics, compute_ro
 SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"
 
 
-def trajectory(task: str, attempt: int, rewards: list[float], **more: object) -> Trajectory:
+def trajectory(task: str, rollout: int, rewards: list[float], **more: object) -> Trajectory:
     steps = tuple(
         Step(index=i, reward=reward, response_ids=(5, 6)[: i + 1], entropy=(0.5, 0.1)[: i + 1], accepted=i > 0)
         for i, reward in enumerate(rewards)
     )
-    return Trajectory(id=f"{task}/{attempt}", task=Task(id=task), attempt=attempt, steps=steps, **more)  # type: ignore[arg-type]
+    return Trajectory(id=f"{task}/{rollout}", task=Task(id=task), rollout=rollout, steps=steps, **more)  # type: ignore[arg-type]
 
 
 PLAYED = [
@@ -39,7 +39,7 @@ PLAYED = [
 
 
 def test_the_numbers_of_a_rollout_are_those_worked_out_by_hand() -> None:
-    # Seven steps: two attempts of 2 steps (1 and 2 tokens), three of 1 step (1 token): 1+2 + 1+2 + 1+1+1 = 9 tokens.
+    # Seven steps: two rollouts of 2 steps (1 and 2 tokens), three of 1 step (1 token): 1+2 + 1+2 + 1+1+1 = 9 tokens.
     assert compute_rollout_metrics(PLAYED, PLAYED[:-1]) == pytest.approx(
         {
             "rollout/success": 3 / 5,
@@ -51,7 +51,7 @@ def test_the_numbers_of_a_rollout_are_those_worked_out_by_hand() -> None:
             "rollout/faults": 1.0,
             "rollout/truncated": 1 / 5,
             "rollout/group_size": 5 / 3,
-            "rollout/zero_spread": 2 / 3,  # b is equal, c is alone
+            "rollout/zero_variance": 2 / 3,  # b is equal, c is alone
             "rollout/return_spread": (0.5 + 0.0) / 2,  # a: 1 and 0; b: 1 and 1; c has no second
             "rollout/response_tokens": 9 / 7,
             "rollout/cut_off": 0.0,
@@ -63,7 +63,7 @@ def test_the_numbers_of_a_rollout_are_those_worked_out_by_hand() -> None:
 
 
 def test_what_nobody_measured_is_absent_and_not_zero() -> None:
-    silent = Trajectory(id="a/0", task=Task(id="a"), attempt=0, steps=(Step(index=0),))
+    silent = Trajectory(id="a/0", task=Task(id="a"), rollout=0, steps=(Step(index=0),))
     metrics = compute_rollout_metrics([silent], [silent])
     assert {"rollout/success", "rollout/return_spread", "rollout/entropy"}.isdisjoint(metrics)
 
@@ -71,7 +71,7 @@ def test_what_nobody_measured_is_absent_and_not_zero() -> None:
 def test_an_outcome_decides_the_spread_and_rewards_the_return() -> None:
     pair = [trajectory("a", i, [1.0], outcome=float(i)) for i in range(2)]
     metrics = compute_rollout_metrics(pair, pair)
-    assert (metrics["rollout/return"], metrics["rollout/return_spread"], metrics["rollout/zero_spread"]) == (
+    assert (metrics["rollout/return"], metrics["rollout/return_spread"], metrics["rollout/zero_variance"]) == (
         1.0,
         0.5,
         0.0,
@@ -81,12 +81,12 @@ def test_an_outcome_decides_the_spread_and_rewards_the_return() -> None:
 def test_the_numbers_of_credit() -> None:
     values, compared = np.array([1.0, -3.0, 0.0, 0.0]), np.array([True, True, True, False])
     keep, own = np.array([True, True, False, False]), np.array([True, False, False, False])
-    numbers = {"credit/compared": 0.75, "credit/size": 1.0, "credit/kept": 0.5}
-    assert compute_credit_metrics(values, compared, keep, own) == numbers | {"credit/own_rollout_only": 1 / 3}
+    numbers = {"advantage/compared": 0.75, "advantage/size": 1.0, "advantage/kept": 0.5}
+    assert compute_credit_metrics(values, compared, keep, own) == numbers | {"advantage/own_rollout_only": 1 / 3}
     # What no trace says is not measured, nor is a fraction of no steps.
     assert compute_credit_metrics(values, compared, keep, None) == numbers
     nobody = np.zeros(4, dtype=np.bool_)
-    assert compute_credit_metrics(values, nobody, keep, nobody) == numbers | {"credit/compared": 0.0}
+    assert compute_credit_metrics(values, nobody, keep, nobody) == numbers | {"advantage/compared": 0.0}
 
 
 def test_speed_is_tokens_by_seconds_of_the_stage_and_steps_by_seconds_of_waiting() -> None:
@@ -119,7 +119,7 @@ def test_an_unknown_metric_is_refused_and_one_from_elsewhere_is_not() -> None:
 
 
 def test_metrics_of_a_replica_have_its_number() -> None:
-    known = {"replicas/alive": 2.0, "replicas/0/requests": 3.0, "replicas/17/handover_seconds": 0.5}
+    known = {"replicas/alive": 2.0, "replicas/0/requests": 3.0, "replicas/17/sync_seconds": 0.5}
     assert check_metrics(known) == known
     for name in ("replicas/N/x", "replicas/0/alive", "replicas/-1/requests", "replicas/a/requests", "replicas/0"):
         with pytest.raises(TrainingError, match="is not in the table"):
@@ -155,13 +155,13 @@ def test_the_page_has_every_metric_once_and_every_table_four_columns(script: Mod
     assert {row.replace("\\|", "").count("|") for row in rows} == {5}
 
 
-@pytest.mark.parametrize("recipe", ["hgpo", "gspo"])
-def test_what_a_run_writes_is_in_the_table(tmp_path: Path, recipe: str) -> None:
+@pytest.mark.parametrize("method", ["hgpo", "gspo"])
+def test_what_a_run_writes_is_in_the_table(tmp_path: Path, method: str) -> None:
     pytest.importorskip("torch")
     from groupwise.training.loop import train
     from tests.unit.training.runs import small_run
 
-    run = small_run(tmp_path, updates=2, recipe=recipe, learner={"minibatches": 2, "passes": 2})
+    run = small_run(tmp_path, updates=2, method=method, learner={"minibatches": 2, "passes": 2})
     train(run)
     names = run.journal.metric_names()
     assert len(names) > 15

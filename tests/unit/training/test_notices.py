@@ -10,7 +10,7 @@ from groupwise.rollout.prompts import AnchoredWindow, Full, Memory, Window
 from groupwise.training.config.checks import count_steps_shown, list_notices
 from tests.unit.training.runs import small_config
 
-ENDING = "; the published method takes the same number for both (algorithm.depth, rollout.memory)"
+ENDING = "; the published method takes the same number for both (algorithm.depth, rollout.history)"
 
 
 def test_how_much_of_the_past_a_memory_shows() -> None:
@@ -32,8 +32,8 @@ def test_how_much_of_the_past_a_memory_shows() -> None:
     ],
 )
 def test_a_depth_beside_another_memory_is_worth_a_line(memory: Memory, lines: list[str]) -> None:
-    config = small_config(recipe="hgpo")
+    config = small_config(method="hgpo")
     config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"memory": memory})})
     expected = [f"steps are compared by up to 2 earlier states, while prompts show {words}{ENDING}" for words in lines]
     assert list_notices(config) == expected
-    assert list_notices(small_config(recipe="gigpo")) == []
+    assert list_notices(small_config(method="gigpo")) == []

@@ -16,7 +16,7 @@ from groupwise import Algorithm, ConfigError, Part, StepTable, Task, methods
 from groupwise.credit import AbovePrior, ByTask, ColumnSignal, NoBaseline, NoScale, Relative
 from groupwise.data.seeds import seed_of
 from groupwise.data.segments import BoolArray
-from groupwise.report.derived_credit import DerivedCredit, derive_credit, read_recalled_attempts
+from groupwise.report.derived_credit import DerivedCredit, derive_credit, read_replayed_rollouts
 from groupwise.rollout import Flat, TopUp
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import TrainingError
@@ -142,7 +142,7 @@ class Trained:
         self.signal, *_ = count_states(self.run.part_states)
 
 
-def test_parts_hear_of_an_update_once_with_its_attempts_and_their_credit(tmp_path: Path) -> None:
+def test_parts_hear_of_an_update_once_with_its_rollouts_and_their_credit(tmp_path: Path) -> None:
     trained = Trained(tmp_path, config(Count(), CountFilter()))
     first, second = trained.signal.heard
     assert (first.number, second.number) == (1, 2)
@@ -157,14 +157,14 @@ def test_parts_hear_of_an_update_once_with_its_attempts_and_their_credit(tmp_pat
     ]
 
 
-def test_an_attempt_that_the_plan_left_out_is_heard_of_without_credit(tmp_path: Path) -> None:
-    rollout = RolloutConfig(max_tokens=1, plan=TopUp(attempts=2, rounds=3))
+def test_an_rollout_that_the_plan_left_out_is_heard_of_without_credit(tmp_path: Path) -> None:
+    rollout = RolloutConfig(max_tokens=1, plan=TopUp(rollouts=2, rounds=3))
     [update] = Trained(tmp_path, config(Count(), updates=1, rollout=rollout)).signal.heard
     assert None in update.credit
     assert len(update.credit) == len(update.trajectories) > 4
 
 
-class Probe(Part, slot="measure"):
+class Probe(Part, slot="scorer"):
     """Writes a number onto every step."""
 
     @property
@@ -177,7 +177,7 @@ class Probe(Part, slot="measure"):
 
 def with_measure(settings: RunConfig) -> RunConfig:
     return settings.model_copy(
-        update={"algorithm": settings.algorithm.model_copy(update={"measures": (Probe(),), "shapers": (Bonus(),)})}
+        update={"algorithm": settings.algorithm.model_copy(update={"scorers": (Probe(),), "shapers": (Bonus(),)})}
     )
 
 
@@ -193,11 +193,11 @@ class Bonus(Part, slot="shaper"):
 def test_parts_hear_what_measures_found_and_not_what_shaping_added(tmp_path: Path) -> None:
     [update] = Trained(tmp_path, with_measure(config(Count(), updates=1))).signal.heard
     steps = [step for trajectory in update.trajectories for step in trajectory.steps]
-    assert [step.facts for step in steps] == [{"probe": 2.0}] * 16
+    assert [step.info for step in steps] == [{"probe": 2.0}] * 16
     assert not any(step.shaped for step in steps)
 
 
-@pytest.mark.parametrize("plan", [Flat(attempts=4), TopUp(attempts=2, rounds=3)], ids=["all take part", "some do not"])
+@pytest.mark.parametrize("plan", [Flat(rollouts=4), TopUp(rollouts=2, rounds=3)], ids=["all take part", "some do not"])
 def test_a_prior_follows_what_a_measure_found(tmp_path: Path, plan: Part) -> None:
     rollout = RolloutConfig(max_tokens=1, plan=plan)
     settings = with_measure(
@@ -209,16 +209,16 @@ def test_a_prior_follows_what_a_measure_found(tmp_path: Path, plan: Part) -> Non
     assert {level for level, _ in before.state["tasks"].values()} == {2.0}
 
 
-def test_recalled_attempts_are_compared_with_what_is_remembered_now(tmp_path: Path) -> None:
+def test_replayed_rollouts_are_compared_with_what_is_remembered_now(tmp_path: Path) -> None:
     settings = config(AbovePrior(keep=0.5), updates=4)
-    recalls = settings.algorithm.model_copy(update={"replay": methods.build("r3").replay})
-    run = open_run(settings.model_copy(update={"algorithm": recalls}), tmp_path)
+    replays = settings.algorithm.model_copy(update={"replay": methods.build("r3").replay})
+    run = open_run(settings.model_copy(update={"algorithm": replays}), tmp_path)
     train(run)
-    numbers = [number for number in run.journal.update_numbers() if run.journal.past_attempts.list_recalled(number)]
+    numbers = [number for number in run.journal.update_numbers() if run.journal.past_rollouts.list_replayed(number)]
     assert numbers
     for number in numbers:
-        states, recalled = run.journal.states_before(number), read_recalled_attempts(run.journal, number)
-        again = derive_credit(list(run.journal.trajectories(number)), recalls, recalled, states)
+        states, replayed = run.journal.states_before(number), read_replayed_rollouts(run.journal, number)
+        again = derive_credit(list(run.journal.trajectories(number)), replays, replayed, states)
         assert isinstance(again, DerivedCredit)
         assert len(again.rows) > 16
         priors = {row["task"]: states[0].columns["prior"][row["task"]] for row in again.rows}
@@ -232,7 +232,7 @@ def test_the_journal_and_the_checkpoint_of_a_run_without_memory_have_nothing_new
     assert "parts" not in json.loads((tmp_path / "checkpoints" / "0001" / "state.json").read_text(encoding="utf-8"))
 
 
-def test_state_and_columns_are_of_one_moment_where_updates_are_learnt_while_attempts_play(tmp_path: Path) -> None:
+def test_state_and_columns_are_of_one_moment_where_updates_are_learnt_while_rollouts_play(tmp_path: Path) -> None:
     with open_run(config(Count()), tmp_path) as run:
         rounds = play_rounds(run, 1)
         (counting,) = count_states(run.part_states)

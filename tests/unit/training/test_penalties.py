@@ -25,16 +25,16 @@ from groupwise.training.samples import credit_batch
 from groupwise.training.update_metrics import credit_rests_on_penalties
 
 
-def attempt(number: int, *, paid: float = 0.0, well_formed: bool = True, tokens: int = 1) -> Trajectory:
+def rollout(number: int, *, paid: float = 0.0, well_formed: bool = True, tokens: int = 1) -> Trajectory:
     steps = (
         Step(index=0, state_key="start", response_ids=(1,) * tokens, well_formed=well_formed),
         Step(index=1, state_key="end", response_ids=(1,), reward=paid),
     )
     scores = {"success": float(paid > 0)}
-    return Trajectory(id=str(number), task=Task(id="t"), attempt=number, steps=steps, scores=scores, versions=(0,))
+    return Trajectory(id=str(number), task=Task(id="t"), rollout=number, steps=steps, scores=scores, versions=(0,))
 
 
-MALFORMED = [attempt(0, well_formed=False), attempt(1), attempt(2)]
+MALFORMED = [rollout(0, well_formed=False), rollout(1), rollout(2)]
 """Nobody succeeds, and one of them said what is not possible."""
 
 
@@ -45,32 +45,32 @@ def rests(trajectories: list[Trajectory], algorithm: Algorithm) -> bool:
 def test_a_penalty_on_malformed_steps_is_all_there_is() -> None:
     assert rests(MALFORMED, methods.hgpo(invalid_penalty=0.1))
     assert not rests(MALFORMED, methods.hgpo(invalid_penalty=0.0))  # no credit at all
-    assert not rests([attempt(0), attempt(1)], methods.hgpo())
+    assert not rests([rollout(0), rollout(1)], methods.hgpo())
 
 
 def test_whoever_earns_something_earns_credit() -> None:
-    assert not rests([*MALFORMED, attempt(3, paid=1.0)], methods.hgpo())
-    assert not rests([*MALFORMED, attempt(3, paid=-1.0)], methods.hgpo())  # the environment's own verdict
+    assert not rests([*MALFORMED, rollout(3, paid=1.0)], methods.hgpo())
+    assert not rests([*MALFORMED, rollout(3, paid=-1.0)], methods.hgpo())  # the environment's own verdict
 
 
 def test_a_charge_for_length_is_a_penalty_and_the_judges_reward_is_none() -> None:
     rewards = (EnvironmentReward(), OverlongReward(limit=4, buffer=3))
-    long = [score_trajectory(one, rewards) for one in (attempt(0, tokens=4), attempt(1), attempt(2))]
+    long = [score_trajectory(one, rewards) for one in (rollout(0, tokens=4), rollout(1), rollout(2))]
     assert rests(long, methods.grpo())
-    solved = score_trajectory(attempt(3, paid=1.0), rewards)
+    solved = score_trajectory(rollout(3, paid=1.0), rewards)
     assert not rests([*long, solved], methods.grpo())
 
 
 def test_what_a_method_makes_of_failure_by_itself_is_no_penalty() -> None:
     """NGRPO compares with a made-up success: the failures have credit, whatever they said."""
-    failed = [attempt(0), attempt(1)]
+    failed = [rollout(0), rollout(1)]
     assert credit_batch(methods.ngrpo(), failed, version=0).values.any()
     assert not rests(failed, methods.ngrpo())
 
 
 def test_what_was_added_for_the_group_is_no_penalty() -> None:
     rewards = (EnvironmentReward(), OverlongReward(limit=4, buffer=3))
-    ranked = [score_trajectory(attempt(number), rewards) for number in range(2)]
+    ranked = [score_trajectory(rollout(number), rewards) for number in range(2)]
     ranked[0] = replace(ranked[0], steps=(replace(ranked[0].steps[0], shaped=0.5), *ranked[0].steps[1:]))
     assert not rests(ranked, methods.grpo())
 
@@ -90,7 +90,7 @@ def test_a_part_that_refuses_what_was_never_played_does_not_end_the_run(monkeypa
 
 
 def update(number: int, alone: float) -> Update:
-    return Update(number=number, version=number, metrics={"credit/penalties_alone": alone, "rollout/success": 0.0})
+    return Update(number=number, version=number, metrics={"advantage/penalties_alone": alone, "rollout/success": 0.0})
 
 
 def test_the_screen_says_it_at_the_update_and_at_the_end() -> None:
@@ -103,13 +103,13 @@ def test_the_screen_says_it_at_the_update_and_at_the_end() -> None:
     assert [line for line in said if "penalties alone" in line] == [said[1], said[4], said[5]]
     assert said[1] == "  credit comes from penalties alone: no rollout got a reward"
     assert said[5].startswith("In 2 of 3 updates (1, 3) credit comes from penalties alone: no rollout got a reward")
-    panel = live.LiveDisplay("run", updates=3)
+    task_set = live.LiveDisplay("run", updates=3)
     for number in (1, 2, 3):
-        panel.on_update(update(number, 1.0))
-    assert panel.summary()[-1].startswith("In every update credit comes from penalties alone")
-    panel = live.LiveDisplay("run", updates=1)
-    panel.on_update(update(1, 0.0))
-    assert not any("penalties" in line for line in panel.summary())
+        task_set.on_update(update(number, 1.0))
+    assert task_set.summary()[-1].startswith("In every update credit comes from penalties alone")
+    task_set = live.LiveDisplay("run", updates=1)
+    task_set.on_update(update(1, 0.0))
+    assert not any("penalties" in line for line in task_set.summary())
 
 
 # a run
@@ -119,7 +119,7 @@ seed = 0
 threads = 1
 rewards = [{ kind = "environment" }, { kind = "overlong", limit = 24, buffer = 23 }]
 [algorithm]
-recipe = "grpo"
+method = "grpo"
 [env]
 kind = "countdown"
 [model]
@@ -128,7 +128,7 @@ hidden = 16
 layers = 1
 [rollout]
 max_tokens = 24
-plan = { kind = "flat", attempts = 8 }
+plan = { kind = "flat", rollouts = 8 }
 [training]
 updates = 2
 tasks = 2
@@ -151,8 +151,8 @@ def test_a_run_whose_credit_is_penalties_alone_says_so_on_the_screen_in_the_repo
     file.write_text(RUN)
     printed = invoke("train", file, "--out", folder, "--plain")
     with Journal(folder / "journal.sqlite", read_only=True) as journal:
-        assert [value for _, value in journal.curve("credit/penalties_alone")] == [1.0, 1.0]
-        assert all(value > 0 for _, value in journal.curve("credit/size"))
+        assert [value for _, value in journal.curve("advantage/penalties_alone")] == [1.0, 1.0]
+        assert all(value > 0 for _, value in journal.curve("advantage/size"))
         assert all(value == 0 for _, value in journal.curve("rollout/success"))
     sentence = "In every update credit comes from penalties alone: no rollout got a reward"
     assert printed.count("credit comes from penalties alone") == 3

@@ -13,7 +13,7 @@ from groupwise.store.run_folder import SWEEP_PLAN
 from groupwise.training.sweep import SweepPlan, extend_plan, plan_sweep, read_plan, write_plan, write_run_file
 from tests.unit.cli.run_files import SMALL
 
-RECIPES = "algorithm.recipe=dr_grpo,rloo"
+METHODS = "algorithm.method=dr_grpo,rloo"
 
 
 def make_plan(folder: Path, *settings: str, num_seeds: int = 2, text: str = SMALL) -> SweepPlan:
@@ -23,17 +23,17 @@ def make_plan(folder: Path, *settings: str, num_seeds: int = 2, text: str = SMAL
 
 
 def test_a_plan_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    plan = make_plan(tmp_path, RECIPES)
+    plan = make_plan(tmp_path, METHODS)
     write_plan(plan, tmp_path)
     assert read_plan(tmp_path) == plan
-    assert [arm.name for arm in plan.arms] == ["dr_grpo", "rloo"]
+    assert [variant.name for variant in plan.variants] == ["dr_grpo", "rloo"]
     assert read_plan(tmp_path / "elsewhere") is None
 
 
 def test_runs_come_seed_by_seed_and_their_files_say_everything(tmp_path: Path) -> None:
-    plan = make_plan(tmp_path, RECIPES, text=f"seed = 7\n{SMALL}")
+    plan = make_plan(tmp_path, METHODS, text=f"seed = 7\n{SMALL}")
     runs = plan.list_runs(tmp_path / "out")
-    assert [(run.arm, run.seed) for run in runs] == [("dr_grpo", 7), ("rloo", 7), ("dr_grpo", 8), ("rloo", 8)]
+    assert [(run.variant, run.seed) for run in runs] == [("dr_grpo", 7), ("rloo", 7), ("dr_grpo", 8), ("rloo", 8)]
     for run in runs:
         write_run_file(plan, run)
     from groupwise.training.config.run_file import load_run
@@ -44,59 +44,66 @@ def test_runs_come_seed_by_seed_and_their_files_say_everything(tmp_path: Path) -
 
 
 def test_runs_know_what_their_algorithm_was_made_by(tmp_path: Path) -> None:
-    plan = make_plan(tmp_path, RECIPES)
-    assert [arm.settings["made_by"] for arm in plan.arms] == [{"recipe": "dr_grpo"}, {"recipe": "rloo"}]
-    assert plan.load_config(plan.list_runs(tmp_path)[1]).made_by == {"recipe": "rloo"}
-    spelled = {name: value for name, value in plan.arms[0].settings.items() if name != "made_by"}
-    older = dataclasses.replace(plan, arms=(dataclasses.replace(plan.arms[0], settings=spelled), plan.arms[1]))
+    plan = make_plan(tmp_path, METHODS)
+    assert [variant.settings["made_by"] for variant in plan.variants] == [{"method": "dr_grpo"}, {"method": "rloo"}]
+    assert plan.load_config(plan.list_runs(tmp_path)[1]).made_by == {"method": "rloo"}
+    spelled = {name: value for name, value in plan.variants[0].settings.items() if name != "made_by"}
+    older = dataclasses.replace(
+        plan, variants=(dataclasses.replace(plan.variants[0], settings=spelled), plan.variants[1])
+    )
     assert extend_plan(older, plan, tmp_path) == (older, ""), "how it was written is no other setting"
 
 
 def test_threads_of_the_run_file_stay(tmp_path: Path) -> None:
-    [arm] = make_plan(tmp_path, text=f"threads = 2\n{SMALL}").arms
-    assert arm.settings["threads"] == 2
+    [variant] = make_plan(tmp_path, text=f"threads = 2\n{SMALL}").variants
+    assert variant.settings["threads"] == 2
 
 
 def test_the_same_plan_adds_nothing(tmp_path: Path) -> None:
-    plan = make_plan(tmp_path, RECIPES)
-    assert extend_plan(plan, make_plan(tmp_path, RECIPES), tmp_path) == (plan, "")
+    plan = make_plan(tmp_path, METHODS)
+    assert extend_plan(plan, make_plan(tmp_path, METHODS), tmp_path) == (plan, "")
 
 
 def test_a_setting_that_a_newer_version_has_is_no_change(tmp_path: Path) -> None:
     plan = make_plan(tmp_path)
-    [arm] = plan.arms
-    older = {name: value for name, value in arm.settings.items() if name != "panel"}
-    assert len(older) < len(arm.settings)
-    recorded = dataclasses.replace(plan, arms=(dataclasses.replace(arm, settings=older),))
+    [variant] = plan.variants
+    older = {name: value for name, value in variant.settings.items() if name != "task_set"}
+    assert len(older) < len(variant.settings)
+    recorded = dataclasses.replace(plan, variants=(dataclasses.replace(variant, settings=older),))
     assert extend_plan(recorded, plan, tmp_path) == (recorded, "")
 
 
 def test_more_seeds_and_more_values_extend_a_sweep(tmp_path: Path) -> None:
-    recorded = make_plan(tmp_path, RECIPES)
-    wanted = make_plan(tmp_path, "algorithm.recipe=grpo,dr_grpo,rloo", num_seeds=3)
+    recorded = make_plan(tmp_path, METHODS)
+    wanted = make_plan(tmp_path, "algorithm.method=grpo,dr_grpo,rloo", num_seeds=3)
     plan, added = extend_plan(recorded, wanted, tmp_path)
     assert added == "grpo, seed 2"
-    assert [arm.name for arm in plan.arms] == ["dr_grpo", "rloo", "grpo"]
+    assert [variant.name for variant in plan.variants] == ["dr_grpo", "rloo", "grpo"]
     assert plan.seeds == (0, 1, 2)
 
 
-def test_arms_keep_their_names_when_a_setting_gets_a_second_value(tmp_path: Path) -> None:
-    recorded = make_plan(tmp_path, RECIPES, "training.tasks=2")
-    wanted = make_plan(tmp_path, RECIPES, "training.tasks=2,3")
-    assert [arm.name for arm in wanted.arms] == ["dr_grpo,tasks=2", "dr_grpo,tasks=3", "rloo,tasks=2", "rloo,tasks=3"]
+def test_variants_keep_their_names_when_a_setting_gets_a_second_value(tmp_path: Path) -> None:
+    recorded = make_plan(tmp_path, METHODS, "training.tasks=2")
+    wanted = make_plan(tmp_path, METHODS, "training.tasks=2,3")
+    assert [variant.name for variant in wanted.variants] == [
+        "dr_grpo,tasks=2",
+        "dr_grpo,tasks=3",
+        "rloo,tasks=2",
+        "rloo,tasks=3",
+    ]
     plan, added = extend_plan(recorded, wanted, tmp_path)
-    assert [arm.name for arm in plan.arms] == ["dr_grpo", "rloo", "dr_grpo,tasks=3", "rloo,tasks=3"]
+    assert [variant.name for variant in plan.variants] == ["dr_grpo", "rloo", "dr_grpo,tasks=3", "rloo,tasks=3"]
     assert added == "dr_grpo,tasks=3, rloo,tasks=3"
-    assert [arm.settings for arm in plan.arms[:2]] == [arm.settings for arm in recorded.arms]
-    assert plan.arms[0].choices == {"algorithm.recipe": "dr_grpo", "training.tasks": "2"}
+    assert [variant.settings for variant in plan.variants[:2]] == [variant.settings for variant in recorded.variants]
+    assert plan.variants[0].choices == {"algorithm.method": "dr_grpo", "training.tasks": "2"}
     assert extend_plan(plan, wanted, tmp_path) == (plan, ""), "asked again, it adds nothing"
 
 
-def test_a_sweep_of_one_arm_gets_a_second(tmp_path: Path) -> None:
+def test_a_sweep_of_one_variant_gets_a_second(tmp_path: Path) -> None:
     recorded = make_plan(tmp_path)
-    tasks = recorded.arms[0].settings["training"]["tasks"]
+    tasks = recorded.variants[0].settings["training"]["tasks"]
     plan, added = extend_plan(recorded, make_plan(tmp_path, f"training.tasks={tasks},{tasks + 1}"), tmp_path)
-    assert [arm.name for arm in plan.arms] == [recorded.arms[0].name, f"tasks={tasks + 1}"]
+    assert [variant.name for variant in plan.variants] == [recorded.variants[0].name, f"tasks={tasks + 1}"]
     assert added == f"tasks={tasks + 1}"
 
 
@@ -104,14 +111,14 @@ def test_a_sweep_of_one_arm_gets_a_second(tmp_path: Path) -> None:
     ("settings", "num_seeds", "text", "message"),
     [
         (
-            ["algorithm.recipe=dr_grpo"],
+            ["algorithm.method=dr_grpo"],
             2,
             SMALL,
             "also has rloo; include these too, or give another folder with --out",
         ),
-        ([RECIPES], 1, SMALL, "also has seed 1; include these too, or give another folder with --out"),
+        ([METHODS], 1, SMALL, "also has seed 1; include these too, or give another folder with --out"),
         (
-            [RECIPES],
+            [METHODS],
             2,
             SMALL.replace("updates = 2", "updates = 3"),
             "whose variant 'dr_grpo' has training.updates = 2, but now it is 3; change it back, or give another "
@@ -120,7 +127,7 @@ def test_a_sweep_of_one_arm_gets_a_second(tmp_path: Path) -> None:
     ],
 )
 def test_another_sweep_is_refused(tmp_path: Path, settings: list[str], num_seeds: int, text: str, message: str) -> None:
-    recorded = make_plan(tmp_path, RECIPES)
+    recorded = make_plan(tmp_path, METHODS)
     with pytest.raises(ConfigError) as raised:
         extend_plan(recorded, make_plan(tmp_path, *settings, num_seeds=num_seeds, text=text), Path("out"))
     assert str(raised.value) == f"out holds a sweep that {message}".replace("that whose", "whose")
@@ -142,7 +149,7 @@ def test_runs_that_are_never_evaluated_are_refused(tmp_path: Path) -> None:
         "[" * 100_000,
         json.dumps({"schema": 2}),
         json.dumps(
-            {"schema": 1, "threads": 1, "seeds": [0], "arms": [{"name": "../x", "choices": {}, "settings": {}}]}
+            {"schema": 1, "threads": 1, "seeds": [0], "variants": [{"name": "../x", "choices": {}, "settings": {}}]}
         ),
     ],
 )

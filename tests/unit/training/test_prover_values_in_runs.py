@@ -23,8 +23,8 @@ PAV = methods.pav(best_of=2, continuations=3)
 
 
 def config(**changes: object) -> RunConfig:
-    few = RolloutConfig(max_tokens=2, plan=Flat(attempts=4))
-    # Half a second of imitation, after which some attempts succeed.
+    few = RolloutConfig(max_tokens=2, plan=Flat(rollouts=4))
+    # Half a second of imitation, after which some rollouts succeed.
     warm = WarmStartConfig(tasks=60, epochs=6, learning_rate=2e-2, batch_tokens=256)
     base = runs.config(1, env=LAKE, rollout=few, evaluation=EvaluationConfig(tasks=0), warm_start=warm)
     return base.model_copy(update={"algorithm": PAV} | changes)
@@ -38,15 +38,15 @@ def pav_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_progress_adds_up_to_success_less_the_value_of_the_beginning(pav_run: Run) -> None:
     values, beginnings = set(), set()
     for trajectory in pav_run.journal.trajectories(1):
-        facts = [row["extra"] for row in trajectory["steps"]]
+        info = [row["extra"] for row in trajectory["steps"]]
         success = sum(row["reward"] for row in trajectory["steps"])  # which is all that this world pays
-        progress = sum(own["prover_progress"] for own in facts)
-        assert progress == pytest.approx(success - facts[0]["prover_value"])
-        values |= {round(3 * own["prover_value"]) for own in facts}
-        beginnings.add((trajectory["steps"][0]["task"], facts[0]["prover_value"]))
+        progress = sum(own["prover_progress"] for own in info)
+        assert progress == pytest.approx(success - info[0]["prover_value"])
+        values |= {round(3 * own["prover_value"]) for own in info}
+        beginnings.add((trajectory["steps"][0]["task"], info[0]["prover_value"]))
     assert values == {0, 2, 3}  # thirds: of 3 continuations, the best of 2, with no success, one, or more
     assert len(beginnings) == 2  # tasks
-    (sampled,) = (value for _, value in pav_run.journal.curve("measures/sampled_tokens"))
+    (sampled,) = (value for _, value in pav_run.journal.curve("scorers/sampled_tokens"))
     assert sampled > 0
 
 
@@ -88,7 +88,7 @@ def test_a_world_that_cannot_be_copied_is_refused_before_a_model_loads(tmp_path:
     with pytest.raises(ConfigError) as caught:
         open_run(rigid, tmp_path)
     assert str(caught.value).startswith(
-        "algorithm.measures: ProverValues(best_of=2, continuations=3) continues rollouts in copies of their "
+        "algorithm.scorers: ProverValues(best_of=2, continuations=3) continues rollouts in copies of their "
         "environments, and this one cannot be copied ("
     )
     assert str(caught.value).endswith("); give the environment fork(), or leave the scorer out")

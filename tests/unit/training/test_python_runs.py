@@ -34,7 +34,7 @@ def test_a_run_from_python_is_a_whole_folder(tmp_path: Path) -> None:
     assert list_files(tmp_path / "run") == ["checkpoints", "config.toml", "journal.sqlite"], "no lock, no log"
     assert load_run(str(tmp_path / "run")) == config
     assert load_run(RunPaths(tmp_path / "run").config) == config
-    assert set(run.panels) == {"train"}
+    assert set(run.task_sets) == {"train"}
 
 
 def test_report_inspect_evaluate_and_resume_work_on_it(groupwise: Command, tmp_path: Path) -> None:  # noqa: F811
@@ -107,21 +107,21 @@ def test_a_tracker_that_is_named_twice_is_refused_and_leaves_no_folder(tmp_path:
 
 
 def test_a_secret_is_not_written_down(tmp_path: Path) -> None:
-    config = small_config().model_copy(update={"panel": "https://me:hunter22hunter22@example.org/panel.json"})
+    config = small_config().model_copy(update={"task_set": "https://me:hunter22hunter22@example.org/task_set.json"})
     run = open_run(small_config(), tmp_path / "run")
     run.config = config
-    with pytest.raises(ConfigError, match="panel holds a secret"):
+    with pytest.raises(ConfigError, match="task_set holds a secret"):
         train(run)
     assert not (tmp_path / "run").exists()
 
 
 SETTINGS = {
-    "algorithm": {"recipe": "grpo"},
+    "algorithm": {"method": "grpo"},
     "env": {"kind": "identity"},
     "model": {"kind": "tiny"},
-    "rollout": {"plan": {"kind": "flat", "attempts": 2}},
+    "rollout": {"plan": {"kind": "flat", "rollouts": 2}},
     "training": {"updates": 2, "tasks": 2},
-    "evaluation": {"tasks": 4, "attempts": 2},
+    "evaluation": {"tasks": 4, "rollouts": 2},
 }
 
 
@@ -227,7 +227,7 @@ def test_a_run_that_was_closed_goes_on_no_more(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="the run is closed; open it again to go on, or to read it"):
         next(run.updates(resume=True))
     with pytest.raises(FileError, match="the run is closed"):
-        run.journal.name_panels({})
+        run.journal.name_task_sets({})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What a method cannot work with is refused with a reason, or said in one sentence where it may still change.
 
-Tasks that every attempt solved are left out beside a method that learns from them: test_solved_groups.py.
+Tasks that every rollout solved are left out beside a method that learns from them: test_solved_groups.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from groupwise.losses import EntropyBonus, Plain, PolicyLoss
 from groupwise.methods.r2vpo import RatioVariance
 from groupwise.parts.part import load_catalogue, name_of
 from groupwise.rollout import Flat
-from groupwise.rollout.measures import check_measures
+from groupwise.rollout.scorers import check_scorers
 from groupwise.training.config.checks import check_algorithm
 from groupwise.training.loop import make_update
 from groupwise.training.loss_context import NUM_PAIRS
@@ -68,13 +68,13 @@ READING = [
 @pytest.mark.parametrize("name", READING)
 def test_a_token_method_without_the_columns_it_reads_is_refused_before_a_model_loads(name: str) -> None:
     whole = methods.build(name)
-    if not any("judge" in part.needs for part in whole.measures or ()):
-        check_measures(whole)
+    if not any("judge" in part.needs for part in whole.scorers or ()):
+        check_scorers(whole)
     with pytest.raises(ConfigError) as caught:
-        check_measures(whole.model_copy(update={"measures": None}))
+        check_scorers(whole.model_copy(update={"scorers": None}))
     text = str(caught.value)
     assert text.startswith("algorithm.token_credit: ")
-    assert "which nothing here writes; add the measure " in text
+    assert "which nothing here writes; add the scorer " in text
 
 
 def test_most_token_methods_read_what_a_measure_writes() -> None:
@@ -82,29 +82,29 @@ def test_most_token_methods_read_what_a_measure_writes() -> None:
 
 
 class Single(Flat):
-    """A plan of one's own that makes one attempt at a task; those of groupwise make at least two."""
+    """A plan of one's own that makes one rollout at a task; those of groupwise make at least two."""
 
-    attempts: int = 1
+    rollouts: int = 1
 
 
 @pytest.mark.parametrize("name", PAIRED)
-def test_pairs_of_lone_attempts_are_refused_before_a_model_loads(name: str) -> None:
+def test_pairs_of_lone_rollouts_are_refused_before_a_model_loads(name: str) -> None:
     """Where one is played, and where one of those that are played is admitted."""
-    config = small_config(recipe=name)
+    config = small_config(method=name)
     check_algorithm(config)
     lone = config.rollout.model_copy(update={"plan": Single()})
-    admitting = config.algorithm.model_copy(update={"admissions": (AtMost(attempts=1),)})
+    admitting = config.algorithm.model_copy(update={"rollout_filters": (AtMost(rollouts=1),)})
     for change in ({"rollout": lone}, {"algorithm": admitting}):
         with pytest.raises(ConfigError) as caught:
             check_algorithm(config.model_copy(update=change))
         assert str(caught.value) == (
             f"algorithm.pairing: {name_of(config.algorithm.pairing)} compares rollouts of one task, but each task "
-            "gets 1; set rollout.plan.attempts, and at_most if it is used, to at least 2"
+            "gets 1; set rollout.plan.rollouts, and at_most if it is used, to at least 2"
         )
 
 
 class Nothing(Part, slot="reward"):
-    """Every attempt earns the same."""
+    """Every rollout earns the same."""
 
     def __call__(self, trajectory: Trajectory) -> list[float]:
         return [0.0] * len(trajectory.steps)
@@ -129,7 +129,7 @@ def test_updates_without_a_pair_say_so_once_in_a_row(tmp_path: Path, caplog: pyt
     assert [record.getMessage() for record in caplog.records] == [
         f"update {number}: no task has two rollouts that train and have different scores, so the loss has no pair to "
         "learn from. Nothing is learned while learner/pairs is 0. Give tasks that only some rollouts solve, a graded "
-        "reward, or more rollouts per task (rollout.plan.attempts)"
+        "reward, or more rollouts per task (rollout.plan.rollouts)"
         for number in (1, 4)
     ]
 

@@ -1,4 +1,4 @@
-"""What a recalled token is measured against: the log-prob it was stored with, or the one it has now."""
+"""What a replayed token is measured against: the log-prob it was stored with, or the one it has now."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise import methods
-from groupwise.data.past_attempts import MeasuredAgainst
+from groupwise.data.past_rollouts import MeasuredAgainst
 from groupwise.methods.r3 import CrossContextReplay
 from groupwise.parts.algorithm import Algorithm
 from groupwise.training.collect.collect import collect_update
@@ -25,27 +25,27 @@ def make_replay(ratio: MeasuredAgainst) -> Algorithm:
 
 
 @pytest.mark.parametrize("ratio", ["stored", "recomputed"])
-def test_a_recalled_token_is_measured_against_what_was_asked_for(tmp_path: Path, ratio: MeasuredAgainst) -> None:
+def test_a_replayed_token_is_measured_against_what_was_asked_for(tmp_path: Path, ratio: MeasuredAgainst) -> None:
     """The record stays what it was: credit and journal see the log-probs that were sampled with."""
     run = train_small_run(tmp_path, make_replay(ratio), updates=7, rate=1e-2)
-    attempts = next(collected for number in range(8, 30) if (collected := collect_update(run, number)).recalled)
-    batch = credit_batch(run.config.algorithm, attempts.chosen, attempts.recalled, version=7)
+    rollouts = next(collected for number in range(8, 30) if (collected := collect_update(run, number)).replayed)
+    batch = credit_batch(run.config.algorithm, rollouts.chosen, rollouts.replayed, version=7)
     samples = [sample for sample in make_samples(batch) if sample.off_policy]
-    assert len(samples) == len(attempts.recalled)
+    assert len(samples) == len(rollouts.replayed)
     pairs = [(sample.prompt_ids, sample.response_ids) for sample in samples]
     now = run.engine.score(pairs, temperature=run.config.rollout.temperature)
-    for sample, member, logps_now in zip(samples, attempts.recalled, now, strict=True):
+    for sample, member, logps_now in zip(samples, rollouts.replayed, now, strict=True):
         assert member.trajectory is not None
         (step,) = member.trajectory.steps
         (row,) = [
             row
             for row in run.journal.trajectories(member.past.number)
-            if (row["task"], row["attempt"]) == (member.task, member.past.attempt)
+            if (row["task"], row["rollout"]) == (member.task, member.past.rollout)
         ]
         assert list(step.logp_behaviour) == row["steps"][0]["logp_behaviour"]
         expected = step.logp_behaviour if ratio == "stored" else logps_now
         assert list(sample.logp_behaviour) == pytest.approx(list(expected), abs=1e-9)
-    assert any(abs(member.log_ratio or 0.0) > 1e-4 for member in attempts.recalled), "the policy has moved"
+    assert any(abs(member.log_ratio or 0.0) > 1e-4 for member in rollouts.replayed), "the policy has moved"
 
 
 def test_recomputed_ratios_begin_at_one(tmp_path: Path) -> None:
@@ -72,15 +72,15 @@ def test_recomputed_ratios_begin_at_one(tmp_path: Path) -> None:
         (1.0, -2.8284, -2.8284),
     ],
 )
-def test_the_stored_ratio_weighs_what_is_recalled(ratio: float, credit: float, factor: float) -> None:
+def test_the_stored_ratio_weighs_what_is_replayed(ratio: float, credit: float, factor: float) -> None:
     """Eight failures and a success that has become 20 times as rare: it counts a twentieth, at ratio 1 in full; a
     failure that is below the clip teaches nothing."""
     model = tiny()[0]
     sample = replace(single_steps(1.0)[0], off_policy=True)
     now = [float(value) for value in logps(model, [sample])]
     shift = float(torch.log(torch.tensor(ratio, dtype=torch.float64)))
-    recalled = replace(sample, advantage=credit, logp_behaviour=tuple(value - shift for value in now))
+    replayed = replace(sample, advantage=credit, logp_behaviour=tuple(value - shift for value in now))
     plain = replace(sample, advantage=1.0, logp_behaviour=tuple(now))
     loss = methods.dapo(low=0.2, high=0.2).loss
-    (_, grad), (_, unit) = (gradient(learner(tiny()[0], loss, max_grad_norm=1e9), [own]) for own in (recalled, plain))
+    (_, grad), (_, unit) = (gradient(learner(tiny()[0], loss, max_grad_norm=1e9), [own]) for own in (replayed, plain))
     assert grad.tolist() == pytest.approx((factor * unit).tolist(), abs=2e-4)

@@ -1,4 +1,4 @@
-"""What a plan asks for is what is played: forced beginnings, temperatures, guidance, and whom attempts join."""
+"""What a plan asks for is what is played: forced beginnings, temperatures, hint, and whom rollouts join."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError, Origin, Task, Trajectory, methods
 from groupwise.engines.engine import Request
-from groupwise.rollout.plans import AttemptRequest, PlanTools, Played
+from groupwise.rollout.plans import PlanTools, Played, RolloutRequest
 from groupwise.store.journal import Update
-from groupwise.training.collect.collect import MAX_ROUNDS, UpdateAttempts, collect_update
+from groupwise.training.collect.collect import MAX_ROUNDS, UpdateRollouts, collect_update
 from groupwise.training.loop import train
 from groupwise.training.run import Run
 from groupwise.training.samples import credit_batch, make_samples
-from tests.unit.training.planned_runs import ask_guided, once, open_planned_run
+from tests.unit.training.planned_runs import ask_hinted, once, open_planned_run
 
 HINT = "try harder"
 
@@ -29,17 +29,17 @@ def word(tools: PlanTools) -> tuple[int, ...]:
     return tools.encode("try")
 
 
-def special(attempts: UpdateAttempts) -> list[Trajectory]:
-    return [trajectory for trajectory in attempts.chosen if trajectory.origin is not Origin.FRESH]
+def special(rollouts: UpdateRollouts) -> list[Trajectory]:
+    return [trajectory for trajectory in rollouts.chosen if trajectory.origin is not Origin.FRESH]
 
 
-def list_unguided(attempts: UpdateAttempts) -> list[Trajectory]:
-    return [trajectory for trajectory in attempts.chosen if trajectory.origin is Origin.FRESH]
+def list_unhinted(rollouts: UpdateRollouts) -> list[Trajectory]:
+    return [trajectory for trajectory in rollouts.chosen if trajectory.origin is Origin.FRESH]
 
 
-def samples_of(attempts: UpdateAttempts) -> dict[str, Any]:
-    """The sample of each attempt's first step, by the attempt's id."""
-    credit = credit_batch(methods.dr_grpo(), attempts.chosen, version=0)
+def samples_of(rollouts: UpdateRollouts) -> dict[str, Any]:
+    """The sample of each rollout's first step, by the rollout's id."""
+    credit = credit_batch(methods.dr_grpo(), rollouts.chosen, version=0)
     first = {sample.trajectory: sample for sample in reversed(make_samples(credit))}
     return {trajectory.id: first[number] for number, trajectory in enumerate(credit.trajectories)}
 
@@ -50,11 +50,11 @@ def score(run: Run, trajectory: Trajectory, temperature: float = 1.0) -> tuple[f
 
 
 def test_forced_tokens_begin_the_response_with_the_policys_log_probs_and_do_not_train(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(forced=word)))
-    forced, attempts = run.prompter.encode("try"), collect_update(run, 1)
+    run = open_planned_run(tmp_path, once(ask_hinted(forced=word)))
+    forced, rollouts = run.prompter.encode("try"), collect_update(run, 1)
     assert len(forced) == 1
-    assert len(special(attempts)) == 2
-    for trajectory in special(attempts):
+    assert len(special(rollouts)) == 2
+    for trajectory in special(rollouts):
         step = trajectory.steps[0]
         assert step.response_ids[:1] == forced
         assert step.forced == 1
@@ -62,7 +62,7 @@ def test_forced_tokens_begin_the_response_with_the_policys_log_probs_and_do_not_
         assert step.logp_behaviour == pytest.approx(score(run, trajectory), abs=1e-5)
         assert step.logp_behaviour[0] != 0.0
         assert step.entropy[0] == 0.0, "nobody drew it"
-        sample = samples_of(attempts)[trajectory.id]
+        sample = samples_of(rollouts)[trajectory.id]
         assert sample.prompt_ids == step.prompt_ids + forced
         assert sample.response_ids == step.response_ids[1:]
         assert sample.logp_behaviour == step.logp_behaviour[1:]
@@ -72,12 +72,12 @@ def test_forced_tokens_begin_the_response_with_the_policys_log_probs_and_do_not_
 
 
 def test_what_follows_is_sampled_as_after_a_prompt_that_ends_with_the_forced_tokens(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(forced=word)))
+    run = open_planned_run(tmp_path, once(ask_hinted(forced=word)))
     asked: list[Request] = []
     generate = run.engine.generate
     run.engine.generate = lambda requests: asked.extend(requests) or generate(requests)  # type: ignore[assignment,func-returns-value]
-    attempts, forced = collect_update(run, 1), run.prompter.encode("try")
-    step = special(attempts)[0].steps[0]
+    rollouts, forced = collect_update(run, 1), run.prompter.encode("try")
+    step = special(rollouts)[0].steps[0]
     (request,) = [each for each in asked if each.prompt_ids == step.prompt_ids + forced][:1]
     assert request.max_tokens == 2, "the forced token counts as one of three"
     (again,) = generate([request])
@@ -85,76 +85,76 @@ def test_what_follows_is_sampled_as_after_a_prompt_that_ends_with_the_forced_tok
 
 
 def test_forced_tokens_train_where_that_is_asked_for(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(forced=word, trains_forced=True)))
-    attempts = collect_update(run, 1)
-    for trajectory in special(attempts):
-        sample = samples_of(attempts)[trajectory.id]
+    run = open_planned_run(tmp_path, once(ask_hinted(forced=word, trains_forced=True)))
+    rollouts = collect_update(run, 1)
+    for trajectory in special(rollouts):
+        sample = samples_of(rollouts)[trajectory.id]
         assert sample.num_trained == len(trajectory.steps[0].response_ids)
         assert sample.off_policy
-        assert trajectory.origin is Origin.GUIDED
+        assert trajectory.origin is Origin.HINTED
 
 
-def test_forced_tokens_stay_known_in_the_journal_and_in_past_attempts(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(forced=word, joins="unguided", why="a better start")))
+def test_forced_tokens_stay_known_in_the_journal_and_in_past_rollouts(tmp_path: Path) -> None:
+    run = open_planned_run(tmp_path, once(ask_hinted(forced=word, joins="unhinted", why="a better start")))
     train(run)
-    rows = [row for row in run.journal.trajectories(1) if row["origin"] == "guided"]
+    rows = [row for row in run.journal.trajectories(1) if row["origin"] == "hinted"]
     assert [row["steps"][0]["forced"] for row in rows] == [1, 1]
     assert "forced" not in next(row for row in run.journal.trajectories(1) if row["origin"] == "fresh")["steps"][0]
-    past = run.journal.past_attempts.find(rows[0]["task"], number=1, attempt=rows[0]["attempt"])
-    assert run.journal.past_attempts.read(past).steps[0].forced == 1
+    past = run.journal.past_rollouts.find(rows[0]["task"], number=1, rollout=rows[0]["rollout"])
+    assert run.journal.past_rollouts.read(past).steps[0].forced == 1
     words = run.journal.request_words(1)
-    assert words == {(row["task"], row["attempt"]): "a better start; 1 forced token; joins unguided" for row in rows}
+    assert words == {(row["task"], row["rollout"]): "a better start; 1 forced token; joins unhinted" for row in rows}
 
 
-def test_an_attempt_at_another_temperature_is_measured_by_the_distribution_that_sampled_it(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(temperature=2.5, joins="unguided", forced=word)))
-    attempts = collect_update(run, 1)
-    for trajectory in special(attempts):
+def test_an_rollout_at_another_temperature_is_measured_by_the_distribution_that_sampled_it(tmp_path: Path) -> None:
+    run = open_planned_run(tmp_path, once(ask_hinted(temperature=2.5, joins="unhinted", forced=word)))
+    rollouts = collect_update(run, 1)
+    for trajectory in special(rollouts):
         step = trajectory.steps[0]
         assert step.logp_behaviour == pytest.approx(score(run, trajectory, 2.5), abs=1e-5)
         assert step.logp_behaviour != pytest.approx(score(run, trajectory, 1.0), abs=1e-3)
-        assert samples_of(attempts)[trajectory.id].off_policy, "its ratio is taken against what it was sampled with"
-    for trajectory in list_unguided(attempts):
+        assert samples_of(rollouts)[trajectory.id].off_policy, "its ratio is taken against what it was sampled with"
+    for trajectory in list_unhinted(rollouts):
         assert trajectory.steps[0].logp_behaviour == pytest.approx(score(run, trajectory, 1.0), abs=1e-5)
         assert not trajectory.off_policy
 
 
-def test_guidance_stands_in_the_prompt_and_its_attempts_are_compared_with_one_another(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT)))
-    attempts = collect_update(run, 1)
+def test_hint_stands_in_the_prompt_and_its_rollouts_are_compared_with_one_another(tmp_path: Path) -> None:
+    run = open_planned_run(tmp_path, once(ask_hinted(hint_text=HINT)))
+    rollouts = collect_update(run, 1)
     task = run.tasks[0].id
-    assert {trajectory.task.id for trajectory in list_unguided(attempts)} == {task}
-    (own,) = {trajectory.task.id for trajectory in special(attempts)}
+    assert {trajectory.task.id for trajectory in list_unhinted(rollouts)} == {task}
+    (own,) = {trajectory.task.id for trajectory in special(rollouts)}
     assert own.startswith(f"{task}~")
-    assert [trajectory.attempt for trajectory in special(attempts)] == [0, 1]
-    for trajectory in special(attempts):
+    assert [trajectory.rollout for trajectory in special(rollouts)] == [0, 1]
+    for trajectory in special(rollouts):
         assert HINT in run.prompter.text(trajectory.steps[0].prompt_ids)
-        assert trajectory.steps[0].unguided_prompt_ids == list_unguided(attempts)[0].steps[0].prompt_ids
-    assert [trajectory.origin for trajectory in attempts.survivors] == [Origin.FRESH] * 2
+        assert trajectory.steps[0].unhinted_prompt_ids == list_unhinted(rollouts)[0].steps[0].prompt_ids
+    assert [trajectory.origin for trajectory in rollouts.survivors] == [Origin.FRESH] * 2
 
 
-@pytest.mark.parametrize("joins", ["own", "unguided"])
-def test_an_unguided_loss_context_trains_without_the_guidance(tmp_path: Path, joins: str) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins=joins, loss_context="unguided")))
-    attempts = collect_update(run, 1)
-    for trajectory in special(attempts):
-        assert trajectory.steps[0].prompt_ids == list_unguided(attempts)[0].steps[0].prompt_ids
+@pytest.mark.parametrize("joins", ["own", "unhinted"])
+def test_an_unhinted_loss_context_trains_without_the_hint(tmp_path: Path, joins: str) -> None:
+    run = open_planned_run(tmp_path, once(ask_hinted(hint_text=HINT, joins=joins, loss_context="unhinted")))
+    rollouts = collect_update(run, 1)
+    for trajectory in special(rollouts):
+        assert trajectory.steps[0].prompt_ids == list_unhinted(rollouts)[0].steps[0].prompt_ids
         assert trajectory.off_policy
-        assert trajectory.origin is Origin.GUIDED
+        assert trajectory.origin is Origin.HINTED
 
 
-def test_attempts_that_join_are_numbered_after_the_unguided_and_compared_with_them(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="unguided")))
-    attempts = collect_update(run, 1)
-    assert [(trajectory.task.id, trajectory.attempt) for trajectory in attempts.chosen] == [
+def test_rollouts_that_join_are_numbered_after_the_unhinted_and_compared_with_them(tmp_path: Path) -> None:
+    run = open_planned_run(tmp_path, once(ask_hinted(hint_text=HINT, joins="unhinted")))
+    rollouts = collect_update(run, 1)
+    assert [(trajectory.task.id, trajectory.rollout) for trajectory in rollouts.chosen] == [
         (run.tasks[0].id, number) for number in range(4)
     ]
-    assert [trajectory.origin.value for trajectory in attempts.chosen] == ["fresh", "fresh", "guided", "guided"]
-    assert attempts.set_aside == []
+    assert [trajectory.origin.value for trajectory in rollouts.chosen] == ["fresh", "fresh", "hinted", "hinted"]
+    assert rollouts.set_aside == []
 
 
 def pay(run: Run, monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
-    """Make the attempts of an update earn these numbers, in the order in which they are played."""
+    """Make the rollouts of an update earn these numbers, in the order in which they are played."""
     remaining = iter(scores)
 
     def earn(trajectory: Trajectory, rewards: object, **_: object) -> Trajectory:
@@ -165,40 +165,40 @@ def pay(run: Run, monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
     monkeypatch.setattr("groupwise.training.collect.collect.score_trajectory", earn)
 
 
-def test_a_better_attempt_takes_the_place_of_the_lowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="replaces_one", attempts=3)))
+def test_a_better_rollout_takes_the_place_of_the_lowest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_planned_run(tmp_path, once(ask_hinted(hint_text=HINT, joins="replaces_one", rollouts=3)))
     pay(run, monkeypatch, 0.0, 0.0, 1.0, 0.0, 0.5)
-    attempts = collect_update(run, 1)
-    assert [trajectory.attempt for trajectory in attempts.chosen] == [2, 4]
-    assert [(each.trajectory.attempt, each.by) for each in attempts.set_aside] == [
-        (1, "the plan: attempt 2 took its place"),
-        (3, "the plan: no unguided attempt scored lower"),
-        (0, "the plan: attempt 4 took its place"),
+    rollouts = collect_update(run, 1)
+    assert [trajectory.rollout for trajectory in rollouts.chosen] == [2, 4]
+    assert [(each.trajectory.rollout, each.by) for each in rollouts.set_aside] == [
+        (1, "the plan: rollout 2 took its place"),
+        (3, "the plan: no unhinted rollout scored lower"),
+        (0, "the plan: rollout 4 took its place"),
     ]
 
 
-def test_guided_attempts_take_the_place_of_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="replaces_group")))
+def test_hinted_rollouts_take_the_place_of_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_planned_run(tmp_path, once(ask_hinted(hint_text=HINT, joins="replaces_group")))
     pay(run, monkeypatch, 0.0, 0.0, 1.0, 0.0)
-    attempts = collect_update(run, 1)
-    assert [trajectory.attempt for trajectory in attempts.chosen] == [2, 3]
-    assert {each.trajectory.attempt for each in attempts.set_aside} == {0, 1}
-    assert len(attempts.survivors) == 2, "these still speak for the policy"
+    rollouts = collect_update(run, 1)
+    assert [trajectory.rollout for trajectory in rollouts.chosen] == [2, 3]
+    assert {each.trajectory.rollout for each in rollouts.set_aside} == {0, 1}
+    assert len(rollouts.survivors) == 2, "these still speak for the policy"
 
 
-def test_guided_attempts_that_joined_a_group_before_keep_their_place(tmp_path: Path) -> None:
-    joins = [ask_guided(guidance_text=HINT, joins="unguided"), ask_guided(guidance_text=HINT, joins="replaces_group")]
-    attempts = collect_update(open_planned_run(tmp_path, once(*joins)), 1)
-    assert [trajectory.attempt for trajectory in attempts.chosen] == [2, 3, 4, 5]
-    assert [each.trajectory.attempt for each in attempts.set_aside] == [0, 1]
+def test_hinted_rollouts_that_joined_a_group_before_keep_their_place(tmp_path: Path) -> None:
+    joins = [ask_hinted(hint_text=HINT, joins="unhinted"), ask_hinted(hint_text=HINT, joins="replaces_group")]
+    rollouts = collect_update(open_planned_run(tmp_path, once(*joins)), 1)
+    assert [trajectory.rollout for trajectory in rollouts.chosen] == [2, 3, 4, 5]
+    assert [each.trajectory.rollout for each in rollouts.set_aside] == [0, 1]
 
 
-def test_replaced_attempts_are_kept_in_the_journal_and_go_back_with_it(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="replaces_group")))
+def test_replaced_rollouts_are_kept_in_the_journal_and_go_back_with_it(tmp_path: Path) -> None:
+    run = open_planned_run(tmp_path, once(ask_hinted(hint_text=HINT, joins="replaces_group")))
     train(run)
     (first, second) = run.journal.set_aside(2)
-    assert (first["attempt"], second["attempt"]) == (0, 1)
-    assert first["set_aside_by"] == "the plan: the guided attempts from 2 on took its place"
+    assert (first["rollout"], second["rollout"]) == (0, 1)
+    assert first["set_aside_by"] == "the plan: the hinted rollouts from 2 on took its place"
     assert first["steps"][0]["response_ids"]
     assert run.journal.check_digest_chain().fault is None
     run.journal.forget_after(1)
@@ -206,8 +206,8 @@ def test_replaced_attempts_are_kept_in_the_journal_and_go_back_with_it(tmp_path:
     assert len(run.journal.set_aside(1)) == 2
 
 
-def test_a_changed_row_of_a_set_aside_attempt_breaks_the_chain(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT, joins="replaces_group")))
+def test_a_changed_row_of_a_set_aside_rollout_breaks_the_chain(tmp_path: Path) -> None:
+    run = open_planned_run(tmp_path, once(ask_hinted(hint_text=HINT, joins="replaces_group")))
     train(run)
     with run.journal._database as database:
         database.execute("UPDATE set_aside SET outcome = 7.0 WHERE number = 2")
@@ -216,19 +216,19 @@ def test_a_changed_row_of_a_set_aside_attempt_breaks_the_chain(tmp_path: Path) -
 
 FOREIGN = Task(id="elsewhere")
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"task": FOREIGN}, "is for a task that the training panel does not have; take tasks from tools.fresh or"),
-    ({"attempts": 0}, "has attempts=0; ask for at least 1, or leave the request out"),
-    ({"attempts": True}, "has attempts=True; ask for at least 1"),
-    ({"guidance_text": None}, "has a guidance_text or a why that is not text"),
-    ({"guidance_text": HINT, "joins": "other"}, "has joins='other' and loss_context='given'; joins is one of own, "),
-    ({"joins": "unguided"}, "has joins='unguided', but nothing that guides it; leave joins out"),
-    ({"loss_context": "unguided"}, "has loss_context='unguided' and no guidance_text; leave loss_context out"),
+    ({"task": FOREIGN}, "is for a task that the training task set does not have; take tasks from tools.fresh or"),
+    ({"rollouts": 0}, "has rollouts=0; ask for at least 1, or leave the request out"),
+    ({"rollouts": True}, "has rollouts=True; ask for at least 1"),
+    ({"hint_text": None}, "has a hint_text or a why that is not text"),
+    ({"hint_text": HINT, "joins": "other"}, "has joins='other' and loss_context='given'; joins is one of own, "),
+    ({"joins": "unhinted"}, "has joins='unhinted', but nothing that guides it; leave joins out"),
+    ({"loss_context": "unhinted"}, "has loss_context='unhinted' and no hint_text; leave loss_context out"),
     ({"trains_forced": True}, "has trains_forced and nothing forced; leave trains_forced out"),
     ({"forced": ("try",)}, "has forced=('try',); give token ids, as tools.encode makes them of a text"),
     ({"forced": [1]}, "has forced=[1]; give a tuple of token ids, as tools.encode makes them of a text"),
     ({"forced": (10**6,)}, "has the forced token 1000000, but the model knows ids below "),
     ({"temperature": "hot"}, "has temperature='hot'; give a number above 0, or none for rollout.temperature"),
-    ({"guidance_text": HINT, "parent": 3}, "has parent=3; give the id of a trajectory, as text, or none"),
+    ({"hint_text": HINT, "parent": 3}, "has parent=3; give the id of a trajectory, as text, or none"),
     ({"forced": (1, 1, 1)}, "forces 3 tokens, and rollout.max_tokens is 3, so that none is left to sample; force"),
     ({"temperature": 0.0}, "has temperature=0.0; give a number above 0, or none for rollout.temperature"),
     ({"temperature": float("nan")}, "has temperature=nan; give a number above 0"),
@@ -239,7 +239,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
     tmp_path: Path, fields: dict[str, Any], said: str
 ) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(**fields)))
+    run = open_planned_run(tmp_path, once(ask_hinted(**fields)))
     with pytest.raises(ConfigError) as raised:
         collect_update(run, 1)
     task = fields.get("task", run.tasks[0]).id
@@ -248,13 +248,13 @@ def test_a_request_that_cannot_be_played_is_refused_in_a_sentence(
 
 
 def test_a_task_as_text_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(lambda played, tools: AttemptRequest(task="walk", attempts=2)))  # type: ignore[arg-type]
+    run = open_planned_run(tmp_path, once(lambda played, tools: RolloutRequest(task="walk", rollouts=2)))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="its request has task='walk'; give a Task, as tools"):
         collect_update(run, 1)
 
 
 def test_the_token_that_ends_a_response_is_not_forced(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(forced=lambda tools: (END[0],))))
+    run = open_planned_run(tmp_path, once(ask_hinted(forced=lambda tools: (END[0],))))
     END[:] = [run.prompter.frame.end_id]
     with pytest.raises(ConfigError, match=r"forces the token \d+, which ends a response"):
         collect_update(run, 1)
@@ -265,26 +265,26 @@ END: list[int] = []
 
 def test_a_group_that_does_not_exist_cannot_be_joined(tmp_path: Path) -> None:
     run = open_planned_run(
-        tmp_path, once(ask_guided(task=lambda tools: tools.tasks[1], guidance_text=HINT, joins="replaces_one"))
+        tmp_path, once(ask_hinted(task=lambda tools: tools.tasks[1], hint_text=HINT, joins="replaces_one"))
     )
-    with pytest.raises(ConfigError, match="joins='replaces_one', but the update has no unguided attempts at the task"):
+    with pytest.raises(ConfigError, match="joins='replaces_one', but the update has no unhinted rollouts at the task"):
         collect_update(run, 1)
 
 
-def everything(played: Played, tools: PlanTools) -> list[AttemptRequest]:
-    return [AttemptRequest(task=tools.tasks[0], attempts=1)]
+def everything(played: Played, tools: PlanTools) -> list[RolloutRequest]:
+    return [RolloutRequest(task=tools.tasks[0], rollouts=1)]
 
 
-def nothing(played: Played, tools: PlanTools) -> list[AttemptRequest]:
+def nothing(played: Played, tools: PlanTools) -> list[RolloutRequest]:
     return []
 
 
-def only_guided(played: Played, tools: PlanTools) -> list[AttemptRequest]:
-    return [] if played.rounds else [AttemptRequest(task=tools.tasks[0], attempts=2, guidance_text=HINT)]
+def only_hinted(played: Played, tools: PlanTools) -> list[RolloutRequest]:
+    return [] if played.rounds else [RolloutRequest(task=tools.tasks[0], rollouts=2, hint_text=HINT)]
 
 
-def too_many(played: Played, tools: PlanTools) -> list[AttemptRequest]:
-    return [AttemptRequest(task=task, attempts=1) for task in tools.fresh(-1)]
+def too_many(played: Played, tools: PlanTools) -> list[RolloutRequest]:
+    return [RolloutRequest(task=task, rollouts=1) for task in tools.fresh(-1)]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def too_many(played: Played, tools: PlanTools) -> list[AttemptRequest]:
     [
         (nothing, "asked for nothing in the first round; ask for at least one rollout"),
         (everything, f"still asked for more after {MAX_ROUNDS} rounds; return [] to end them"),
-        (only_guided, "asked only for rollouts with hints, which do not show what the policy can do alone"),
+        (only_hinted, "asked only for rollouts with hints, which do not show what the policy can do alone"),
         (too_many, "the plan called tools.fresh(-1); give a whole number of tasks, 0 or more"),
     ],
 )
@@ -305,37 +305,37 @@ def test_a_plan_that_does_not_make_an_update_is_named(
     assert said.replace(str(MAX_ROUNDS), "3") in str(raised.value)
 
 
-def test_a_request_that_stands_twice_gets_further_attempts(tmp_path: Path) -> None:
-    request: list[AttemptRequest] = []
+def test_a_request_that_stands_twice_gets_further_rollouts(tmp_path: Path) -> None:
+    request: list[RolloutRequest] = []
 
-    def twice(played: Played, tools: PlanTools) -> list[AttemptRequest]:
-        request.append(AttemptRequest(task=tools.tasks[0], attempts=2))
+    def twice(played: Played, tools: PlanTools) -> list[RolloutRequest]:
+        request.append(RolloutRequest(task=tools.tasks[0], rollouts=2))
         return [] if played.rounds else [request[0], request[0]]
 
-    attempts = collect_update(open_planned_run(tmp_path, twice), 1)
-    assert [trajectory.attempt for trajectory in attempts.chosen] == [0, 1, 2, 3]
+    rollouts = collect_update(open_planned_run(tmp_path, twice), 1)
+    assert [trajectory.rollout for trajectory in rollouts.chosen] == [0, 1, 2, 3]
 
 
 def test_a_plan_sees_what_its_rounds_brought(tmp_path: Path) -> None:
     seen: list[list[int]] = []
 
-    def ask(played: Played, tools: PlanTools) -> list[AttemptRequest]:
-        seen.append([len(group) for turn in played.rounds for group in (*turn.groups, *turn.guided, *turn.joining)])
+    def ask(played: Played, tools: PlanTools) -> list[RolloutRequest]:
+        seen.append([len(group) for turn in played.rounds for group in (*turn.groups, *turn.hinted, *turn.joining)])
         if len(played.rounds) == 2:
             return []
-        joins: Any = "unguided" if played.rounds else "own"
-        plain = [] if played.rounds else [AttemptRequest(task=tools.tasks[0], attempts=2)]
-        return [*plain, AttemptRequest(task=tools.tasks[0], attempts=3, guidance_text=HINT, joins=joins)]
+        joins: Any = "unhinted" if played.rounds else "own"
+        plain = [] if played.rounds else [RolloutRequest(task=tools.tasks[0], rollouts=2)]
+        return [*plain, RolloutRequest(task=tools.tasks[0], rollouts=3, hint_text=HINT, joins=joins)]
 
-    attempts = collect_update(open_planned_run(tmp_path, ask), 1)
+    rollouts = collect_update(open_planned_run(tmp_path, ask), 1)
     assert seen == [[], [2, 3], [2, 3, 3]]
-    assert len(attempts.chosen) == 8
+    assert len(rollouts.chosen) == 8
 
 
 def test_the_journal_writes_no_row_that_was_not_asked_for(tmp_path: Path) -> None:
-    run = open_planned_run(tmp_path, once(ask_guided(guidance_text=HINT)))
-    attempts = collect_update(run, 1)
-    credit = [[0.0] * len(each.steps) for each in attempts.chosen]
-    run.journal.write(Update(number=1, version=1, metrics={}, trajectories=attempts.chosen, credit=credit))
-    assert attempts.request_words == {}
+    run = open_planned_run(tmp_path, once(ask_hinted(hint_text=HINT)))
+    rollouts = collect_update(run, 1)
+    credit = [[0.0] * len(each.steps) for each in rollouts.chosen]
+    run.journal.write(Update(number=1, version=1, metrics={}, trajectories=rollouts.chosen, credit=credit))
+    assert rollouts.request_words == {}
     assert run.journal.request_words(1) == {}

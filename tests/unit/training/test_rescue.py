@@ -21,10 +21,10 @@ from groupwise.learner.protocol import hash_weights
 from groupwise.methods.r3 import Reflection
 from groupwise.methods.selective_buffer import SelectiveBuffer
 from groupwise.parts.algorithm import Algorithm
-from groupwise.rollout import Flat, Guided, TopUp
+from groupwise.rollout import Flat, Hinted, TopUp
 from groupwise.store.journal import Update
 from groupwise.system.errors import TrainingError
-from groupwise.training.collect.collect import UpdateAttempts, collect_update
+from groupwise.training.collect.collect import UpdateRollouts, collect_update
 from groupwise.training.evaluation.evaluate import evaluate_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
@@ -39,62 +39,62 @@ R3 = methods.r3(tau=0.9)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run that has recalled and reflected."""
+    """A run that has replayed and reflected."""
     return train_small_run(tmp_path_factory.mktemp("rescued"), R3, updates=8)
 
 
-def test_a_group_is_untouched_or_has_all_its_recalled_members(run: Run) -> None:
-    """Recalled are: successes where all failed, failures where all succeeded; nobody where the group has both."""
-    num_recalled = 0
+def test_a_group_is_untouched_or_has_all_its_replayed_members(run: Run) -> None:
+    """Replayed are: successes where all failed, failures where all succeeded; nobody where the group has both."""
+    num_replayed = 0
     for number in run.journal.update_numbers():
         rows = list(run.journal.trajectories(number))
-        recalled = run.journal.past_attempts.list_recalled(number)
-        num_recalled += len(recalled)
+        replayed = run.journal.past_rollouts.list_replayed(number)
+        num_replayed += len(replayed)
         for task in {row["task"] for row in rows}:
-            own = {row["attempt"]: row["success"] for row in rows if row["task"] == task}
-            joined = [one for one in recalled if one["task"] == task]
-            assert [one["attempt"] for one in joined] == list(range(max(own) + 1, max(own) + 1 + len(joined)))
+            own = {row["rollout"]: row["success"] for row in rows if row["task"] == task}
+            joined = [one for one in replayed if one["task"] == task]
+            assert [one["rollout"] for one in joined] == list(range(max(own) + 1, max(own) + 1 + len(joined)))
             assert len(joined) == 0 or len(set(own.values())) == 1
             for one in joined:
                 assert one["from_number"] < number
                 (source,) = [
                     row
                     for row in run.journal.trajectories(one["from_number"])
-                    if (row["task"], row["attempt"]) == (task, one["from_attempt"])
+                    if (row["task"], row["rollout"]) == (task, one["from_rollout"])
                 ]
                 assert source["success"] not in own.values()
                 assert any(one["credit"])
-    assert num_recalled > 2
+    assert num_replayed > 2
 
 
 def test_every_update_says_what_became_of_its_groups(run: Run) -> None:
-    recalled = dict(run.journal.curve("replay/recalled"))
+    replayed = dict(run.journal.curve("replay/rollouts"))
     for number in run.journal.update_numbers():
-        assert recalled.get(number, 0) == len(run.journal.past_attempts.list_recalled(number))
-    assert max(value for _, value in run.journal.curve("credit/groups_rescued")) > 0
-    assert run.journal.curve("guidance/groups")
+        assert replayed.get(number, 0) == len(run.journal.past_rollouts.list_replayed(number))
+    assert max(value for _, value in run.journal.curve("advantage/groups_rescued")) > 0
+    assert run.journal.curve("hint/groups")
 
 
 def test_groups_that_nothing_was_done_for_are_not_rescued(tmp_path: Path) -> None:
     """Under HGPO equal scores may have credit by their lengths alone: that is no rescue."""
     run = train_small_run(tmp_path, methods.hgpo(), updates=3, first=2)
-    assert {value for _, value in run.journal.curve("credit/groups_rescued")} == {0.0}
+    assert {value for _, value in run.journal.curve("advantage/groups_rescued")} == {0.0}
 
 
 def test_replay_beside_a_plan_that_leaves_even_groups_out_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="top_up drops zero-variance groups"):
         open_small_run(tmp_path, methods.r3(), plan=TopUp())
     with pytest.raises(ConfigError, match="top_up drops zero-variance groups"):
-        open_small_run(tmp_path, methods.r3(with_reflection=False), plan=Guided(plan=TopUp(), guidance=Reflection()))
+        open_small_run(tmp_path, methods.r3(with_reflection=False), plan=Hinted(plan=TopUp(), hint=Reflection()))
 
 
-def test_attempts_with_guidance_form_their_own_groups_and_hold_it_in_their_prompts(run: Run) -> None:
+def test_rollouts_with_hint_form_their_own_groups_and_hold_it_in_their_prompts(run: Run) -> None:
     rows = [row for number in run.journal.update_numbers() for row in run.journal.trajectories(number)]
-    guided_rows = [row for row in rows if row["origin"] == "reflected"]
-    unguided = [row for row in rows if row["origin"] == "fresh"]
-    assert guided_rows
-    assert {row["task"].partition("~")[0] for row in guided_rows} <= {row["task"] for row in unguided}
-    assert all("~" in row["task"] for row in guided_rows)
+    hinted_rows = [row for row in rows if row["origin"] == "reflected"]
+    unhinted = [row for row in rows if row["origin"] == "fresh"]
+    assert hinted_rows
+    assert {row["task"].partition("~")[0] for row in hinted_rows} <= {row["task"] for row in unhinted}
+    assert all("~" in row["task"] for row in hinted_rows)
     said = {row["task"]: run.prompter.text(row["steps"][0]["prompt_ids"]) for row in rows}
     for task, text in said.items():
         assert ("an earlier answer to the task below was wrong" in text) == ("~" in task)
@@ -119,14 +119,14 @@ class Observer:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def test_neither_recalled_nor_guided_attempts_reach_curricula_success_or_the_record(tmp_path: Path) -> None:
+def test_neither_replayed_nor_hinted_rollouts_reach_curricula_success_or_the_record(tmp_path: Path) -> None:
     run = open_small_run(tmp_path, R3, updates=6)
     observer = Observer(run.tasks)
     train(replace(run, curriculum=observer))
     rows = {number: list(run.journal.trajectories(number)) for number in run.journal.update_numbers()}
     every = [row for update in rows.values() for row in update]
-    assert {row["origin"] for row in every} == {"fresh", "reflected"}, "what is recalled is not written again"
-    assert run.journal.curve("replay/recalled")
+    assert {row["origin"] for row in every} == {"fresh", "reflected"}, "what is replayed is not written again"
+    assert run.journal.curve("replay/rollouts")
     assert {one.origin for one in observer.seen} == {Origin.FRESH}
     assert len(observer.seen) == 6 * 2 * 3
     success = dict(run.journal.curve("rollout/success"))
@@ -135,12 +135,12 @@ def test_neither_recalled_nor_guided_attempts_reach_curricula_success_or_the_rec
         assert success[number] == pytest.approx(sum(fresh) / len(fresh))
     for task in run.tasks[:2]:
         scores = [row["success"] for row in every if row["task"] == task.id]
-        assert run.journal.past_attempts.mean_score(task.id, max_attempts=999) == pytest.approx(
+        assert run.journal.past_rollouts.mean_score(task.id, max_rollouts=999) == pytest.approx(
             sum(scores) / len(scores)
         )
 
 
-def test_an_evaluation_never_shows_guidance(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_never_shows_hint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
     generate = TransformersEngine.generate
 
@@ -157,7 +157,7 @@ def test_an_evaluation_never_shows_guidance(run: Run, monkeypatch: pytest.Monkey
 
 
 def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_path: Path) -> None:
-    """Each task comes once, so that there is nothing to recall and nothing to reflect on."""
+    """Each task comes once, so that there is nothing to replay and nothing to reflect on."""
     base, rescued = methods.r3_grpo_ablation(), methods.r3(with_ranking=False)
     settings = open_small_run(tmp_path / "words", rescued).config
     model, tokenizer = settings.model.open(words=settings.words(), seed=0)
@@ -165,7 +165,7 @@ def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_
     def weights(name: str, algorithm: Algorithm, updates: int) -> str:
         settings = {"updates": updates, "first": 0, "rate": 1e-2, "model": (deepcopy(model), tokenizer)}
         run = train_small_run(tmp_path / name, algorithm, **settings)
-        assert run.journal.curve("replay/recalled") == run.journal.curve("guidance/groups") == []
+        assert run.journal.curve("replay/rollouts") == run.journal.curve("hint/groups") == []
         return hash_weights(run.learner.weights())
 
     trained_weights = weights("r3", rescued, 1)
@@ -175,18 +175,18 @@ def test_with_an_empty_history_the_weights_are_those_of_the_base_to_the_bit(tmp_
 
 def test_store_load_and_loss_equal_the_loss_in_memory(run: Run) -> None:
     """What is read back trains as what was sampled: the same samples, loss and gradient."""
-    past_attempts = run.journal.past_attempts
+    past_rollouts = run.journal.past_rollouts
     fresh = [without_shaping(one) for one in collect_update(run, 9).chosen if one.origin is Origin.FRESH]
     credit = [[0.0] * len(one.steps) for one in fresh]
     run.journal.write(Update(number=9, version=9, metrics={}, trajectories=fresh, credit=credit))
     try:
         past = [
-            one for task in run.tasks[:2] for one in past_attempts.recent(task.id, max_attempts=99) if one.number == 9
+            one for task in run.tasks[:2] for one in past_rollouts.recent(task.id, max_rollouts=99) if one.number == 9
         ]
-        by_key = {(one.task, one.attempt): past_attempts.read(one) for one in past}
+        by_key = {(one.task, one.rollout): past_rollouts.read(one) for one in past}
     finally:
         run.journal.forget_after(8)
-    read = [by_key[one.task.id, one.attempt] for one in fresh]
+    read = [by_key[one.task.id, one.rollout] for one in fresh]
     memory, disk = (make_samples(credit_batch(methods.r3(), group, version=8)) for group in (fresh, read))
     assert disk == memory
     results = []
@@ -204,7 +204,7 @@ def without_shaping(one: Trajectory) -> Trajectory:
 
 
 @pytest.mark.parametrize("off_policy", [True, False])
-def test_recalled_tokens_are_measured_by_the_log_probs_they_were_sampled_with(off_policy: bool) -> None:
+def test_replayed_tokens_are_measured_by_the_log_probs_they_were_sampled_with(off_policy: bool) -> None:
     """With old="learner": two tokens of stored log-prob 0.1 below today's make a ratio of e^0.1; others have 1."""
     model = tiny()[0]
     sample = replace(single_steps(1.0)[0], off_policy=off_policy)
@@ -221,7 +221,7 @@ def test_recalled_tokens_are_measured_by_the_log_probs_they_were_sampled_with(of
     assert grad_older.tolist() == pytest.approx((ratio * grad_now).tolist(), abs=1e-5)
 
 
-def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Path) -> None:
+def test_an_rollout_that_the_policy_has_left_behind_is_not_replayed(tmp_path: Path) -> None:
     near = methods.r3(with_reflection=False)
     assert near.replay is not None
     far = near.model_copy(update={"replay": near.replay.model_copy(update={"max_log_ratio": 1e-9})})  # type: ignore[attr-defined]
@@ -229,82 +229,82 @@ def test_an_attempt_that_the_policy_has_left_behind_is_not_recalled(tmp_path: Pa
     left_out = [value for _, value in run.journal.curve("replay/left_out")]
     assert max(left_out) >= 1
     assert [
-        one for number in run.journal.update_numbers() for one in run.journal.past_attempts.list_recalled(number)
+        one for number in run.journal.update_numbers() for one in run.journal.past_rollouts.list_replayed(number)
     ] == []
 
 
-def test_the_buffer_trains_on_the_credit_that_an_attempt_had(tmp_path: Path) -> None:
+def test_the_buffer_trains_on_the_credit_that_an_rollout_had(tmp_path: Path) -> None:
     run = train_small_run(
         tmp_path, methods.r3_grpo_ablation().model_copy(update={"replay": SelectiveBuffer()}), updates=8
     )
-    recalled = [
-        one for number in run.journal.update_numbers() for one in run.journal.past_attempts.list_recalled(number)
+    replayed = [
+        one for number in run.journal.update_numbers() for one in run.journal.past_rollouts.list_replayed(number)
     ]
-    assert recalled
-    for one in recalled:
+    assert replayed
+    for one in replayed:
         (source,) = [
             row
             for row in run.journal.trajectories(one["from_number"])
-            if (row["task"], row["attempt"]) == (one["from_task"], one["from_attempt"])
+            if (row["task"], row["rollout"]) == (one["from_task"], one["from_rollout"])
         ]
         assert one["credit"] == source["credit"]
 
 
-def list_solved_with_guidance(attempts: UpdateAttempts) -> list[Trajectory]:
-    return [one for one in attempts.chosen if one.origin is Origin.REFLECTED and one.scores["success"]]
+def list_solved_with_hint(rollouts: UpdateRollouts) -> list[Trajectory]:
+    return [one for one in rollouts.chosen if one.origin is Origin.REFLECTED and one.scores["success"]]
 
 
-def test_successes_with_guidance_may_join_the_unguided_group_as_if_they_had_none(tmp_path: Path) -> None:
-    asked = methods.r3(with_replay=False).model_copy(update={"guidance": Reflection(tau=1.1, to_unguided_prompt=True)})
+def test_successes_with_hint_may_join_the_unhinted_group_as_if_they_had_none(tmp_path: Path) -> None:
+    asked = methods.r3(with_replay=False).model_copy(update={"hint": Reflection(tau=1.1, to_unhinted_prompt=True)})
     run = train_small_run(tmp_path, asked, updates=5)
-    attempts = collect_update(run, 6)
-    guided = [one for one in attempts.chosen if one.origin is Origin.GUIDED]
-    assert len(guided) == len(list_solved_with_guidance(attempts)) > 0
-    for one in guided:
-        (source,) = [each for each in attempts.chosen if each.id == one.parent]
-        own = [each for each in attempts.chosen if each.task.id == one.task.id and each.origin is Origin.FRESH]
+    rollouts = collect_update(run, 6)
+    hinted = [one for one in rollouts.chosen if one.origin is Origin.HINTED]
+    assert len(hinted) == len(list_solved_with_hint(rollouts)) > 0
+    for one in hinted:
+        (source,) = [each for each in rollouts.chosen if each.id == one.parent]
+        own = [each for each in rollouts.chosen if each.task.id == one.task.id and each.origin is Origin.FRESH]
         assert one.task.id == source.task.id.partition("~")[0]
         assert one.off_policy
-        assert one.attempt > max(each.attempt for each in own)
+        assert one.rollout > max(each.rollout for each in own)
         assert one.steps[0].prompt_ids == own[0].steps[0].prompt_ids
         assert one.steps[0].logp_behaviour == source.steps[0].logp_behaviour
-    assert not any(one.origin is Origin.GUIDED for one in attempts.survivors)
-    train_more = run.journal.past_attempts.recent(run.tasks[0].id, max_attempts=99)
-    assert not any(one.origin == "guided" for one in train_more)
+    assert not any(one.origin is Origin.HINTED for one in rollouts.survivors)
+    train_more = run.journal.past_rollouts.recent(run.tasks[0].id, max_rollouts=99)
+    assert not any(one.origin == "hinted" for one in train_more)
 
 
-def test_a_task_that_comes_again_in_a_later_round_gets_guidance_with_further_attempts(tmp_path: Path) -> None:
-    """One task, several rounds: it is one group, and no attempt is made twice."""
-    guided = Reflection(tau=1.1, to_unguided_prompt=True)
-    asked = methods.r3(with_replay=False).model_copy(update={"guidance": guided})
-    run = train_small_run(tmp_path, asked, updates=4, first=1, plan=TopUp(attempts=2, rounds=4))
+def test_a_task_that_comes_again_in_a_later_round_gets_hint_with_further_rollouts(tmp_path: Path) -> None:
+    """One task, several rounds: it is one group, and no rollout is made twice."""
+    hinted = Reflection(tau=1.1, to_unhinted_prompt=True)
+    asked = methods.r3(with_replay=False).model_copy(update={"hint": hinted})
+    run = train_small_run(tmp_path, asked, updates=4, first=1, plan=TopUp(rollouts=2, rounds=4))
     largest = 0
     for number in range(5, 13):
-        attempts = collect_update(run, number)
-        ids = [one.id for one in attempts.played]
+        rollouts = collect_update(run, number)
+        ids = [one.id for one in rollouts.played]
         assert len(ids) == len(set(ids))
-        members = [(one.task.id, one.attempt) for one in attempts.chosen]
+        members = [(one.task.id, one.rollout) for one in rollouts.chosen]
         assert len(members) == len(set(members))
-        largest = max(largest, len(attempts.survivors))
+        largest = max(largest, len(rollouts.survivors))
     assert largest > 4, "there were several rounds"
 
 
-def test_guidance_of_the_algorithm_and_a_guided_plan_are_one_thing(tmp_path: Path) -> None:
-    """The recipe's field and the plan of that name ask for the same attempts, and write the same journal."""
+def test_hint_of_the_algorithm_and_a_hinted_plan_are_one_thing(tmp_path: Path) -> None:
+    """The method's field and the plan of that name ask for the same rollouts, and write the same journal."""
     without = methods.r3(tau=0.9, with_reflection=False)
-    assert R3.guidance is not None
-    by_plan = train_small_run(tmp_path / "plan", without, plan=Guided(plan=Flat(attempts=3), guidance=R3.guidance))
+    assert R3.hint is not None
+    by_plan = train_small_run(tmp_path / "plan", without, plan=Hinted(plan=Flat(rollouts=3), hint=R3.hint))
     by_algorithm = train_small_run(tmp_path / "algorithm", R3)
     assert by_plan.journal.digest() == by_algorithm.journal.digest()
     assert hash_weights(by_plan.learner.weights()) == hash_weights(by_algorithm.learner.weights())
-    assert by_plan.journal.curve("guidance/groups")
+    assert by_plan.journal.curve("hint/groups")
 
 
 def test_a_run_whose_index_disagrees_is_not_resumed(tmp_path: Path) -> None:
     replaying = methods.r3(with_reflection=False)
     train_small_run(tmp_path, replaying, updates=2).journal.close()
     with sqlite3.connect(tmp_path / "journal.sqlite") as database:
-        database.execute("DELETE FROM history WHERE attempt = 1 AND number = 1")
+        database.execute("DELETE FROM past_rollouts WHERE rollout = 1 AND number = 1")
     with pytest.raises(TrainingError, match=r"does not lead to checkpoint 0002 \(update 1 is not as it was written\)"):
         train(open_small_run(tmp_path, replaying, updates=3), resume=True)
 
@@ -312,10 +312,10 @@ def test_a_run_whose_index_disagrees_is_not_resumed(tmp_path: Path) -> None:
 class Restless(Identity):
     """Gives its tasks another name each time it is asked."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         global asked
         asked += 1
-        return tuple(replace(task, id=f"{task.id}-{asked}") for task in super().panel(split))
+        return tuple(replace(task, id=f"{task.id}-{asked}") for task in super().task_set(split))
 
 
 asked = 0
@@ -326,6 +326,6 @@ def test_tasks_whose_ids_do_not_last_are_refused_where_the_past_is_read(tmp_path
     config = small_config().model_copy(update={"env": Restless(num_words=4, length=1), "algorithm": R3})
     with pytest.raises(ConfigError, match="derive ids from the content") as caught:
         open_run(config, tmp_path)
-    first = Identity(num_words=4, length=1).panel("train")[0].id
+    first = Identity(num_words=4, length=1).task_set("train")[0].id
     assert str(caught.value).startswith(f"env: the same training task has the id '{first}-1' at first and '{first}-")
     open_run(config.model_copy(update={"algorithm": methods.grpo()}), tmp_path)

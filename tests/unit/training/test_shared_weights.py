@@ -16,9 +16,9 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.engines.transformers.engine import TransformersEngine
-from groupwise.learner.optimisers import find_spec
+from groupwise.learner.optimizers import find_spec
 from groupwise.learner.protocol import hash_weights
-from groupwise.learner.weight_check import TOLERANCES, Canary
+from groupwise.learner.weight_check import TOLERANCES, WeightCheck
 from groupwise.models import PretrainedModel, TinyModel
 from groupwise.system.errors import TrainingError
 from groupwise.training.config.engine_config import LocalEngine
@@ -27,10 +27,10 @@ from groupwise.training.doctor.doctor import check_run_engine
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
-from tests.unit.learner.learners import attempts, learner, tiny, totals
+from tests.unit.learner.learners import learner, rollouts, tiny, totals
 from tests.unit.training.runs import small_config
 
-LEAN = {"optimiser": "adamw_8bit" if find_spec("torchao") else "adamw", "bfloat16_weights": "float32_masters"}
+LEAN = {"optimizer": "adamw_8bit" if find_spec("torchao") else "adamw", "bfloat16_weights": "float32_masters"}
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def narrow_config(folder: Path, *, share: bool, updates: int = 3, recipe: str = "dr_grpo", **changes: Any) -> RunConfig:
+def narrow_config(folder: Path, *, share: bool, updates: int = 3, method: str = "dr_grpo", **changes: Any) -> RunConfig:
     """A run of a model in bfloat16, all of whose weights train."""
-    config = small_config(updates=updates, recipe=recipe, learner={**LEAN, "checkpoint_layers": True})
+    config = small_config(updates=updates, method=method, learner={**LEAN, "checkpoint_layers": True})
     return config.model_copy(
         update={
             "model": PretrainedModel(path=str(folder), dtype="bfloat16"),
@@ -57,23 +57,24 @@ def engine_weights(run: Run) -> dict[str, torch.Tensor]:
     return dict(run.engine._model.named_parameters())  # type: ignore[attr-defined]
 
 
-def read_attempts(run: Run) -> list[tuple[Any, ...]]:
-    """Every attempt with its steps and credit; the canary looks at more where weights are shared: its gap differs."""
+def read_rollouts(run: Run) -> list[tuple[Any, ...]]:
+    """Every rollout with its steps and credit; the weight check looks at more where weights are shared: its gap
+    differs."""
     return [
-        (number, row["task"], row["attempt"], row["outcome"], row["steps"], row["credit"])
+        (number, row["task"], row["rollout"], row["outcome"], row["steps"], row["credit"])
         for number in run.journal.update_numbers()
         for row in run.journal.trajectories(number)
     ]
 
 
-@pytest.mark.parametrize("recipe", ["dr_grpo", "gigpo"])
-def test_a_run_with_shared_weights_is_the_run_with_a_copy_to_the_bit(folder: Path, tmp_path: Path, recipe: str) -> None:
+@pytest.mark.parametrize("method", ["dr_grpo", "gigpo"])
+def test_a_run_with_shared_weights_is_the_run_with_a_copy_to_the_bit(folder: Path, tmp_path: Path, method: str) -> None:
     """Also with a reference, which takes the place of the weights for a while (`gigpo` has one)."""
     made = []
     for share in (True, False):
-        run = open_run(narrow_config(folder, share=share, recipe=recipe), tmp_path / str(share))
+        run = open_run(narrow_config(folder, share=share, method=method), tmp_path / str(share))
         train(run)
-        made.append((hash_weights(run.learner.weights()), read_attempts(run)))
+        made.append((hash_weights(run.learner.weights()), read_rollouts(run)))
     assert made[0] == made[1]
     assert made[0][1]
 
@@ -102,42 +103,42 @@ def test_a_killed_run_with_shared_weights_resumes_to_the_bit(folder: Path, tmp_p
     assert resumed.journal.digest() == whole.journal.digest()
 
 
-def test_the_canary_notices_a_weight_that_changed_in_one_way_through_the_model_only(
+def test_the_weight_check_notices_a_weight_that_changed_in_one_way_through_the_model_only(
     folder: Path, tmp_path: Path
 ) -> None:
     run = open_run(narrow_config(folder, share=True), tmp_path / "run")
-    run.hand_over(0)
+    run.sync(0)
     norm = run.engine._model.model.norm  # type: ignore[attr-defined]
     norm.weight = torch.nn.Parameter(-3 * norm.weight.detach())  # no longer the learner's
     with pytest.raises(
         TrainingError, match=r"after the weight sync of version 0, the engine and the learner disagree by"
     ):
-        run.canary.check(run.engine, run.learner, version=0)
+        run.weight_check.check(run.engine, run.learner, version=0)
 
 
 @pytest.mark.parametrize("step", [0.02, 1.0], ids=["a small one", "a large one"])
-def test_the_canary_notices_decoding_that_stayed_with_the_old_weights(step: float) -> None:
+def test_the_weight_check_notices_decoding_that_stayed_with_the_old_weights(step: float) -> None:
     """As a captured graph would that reads where weights were: scores are right, what is sampled is not."""
     made = learner(learning_rate=step)
     source = ModelSource(model=made.model, tokenizer=None, path=None)
     engine, stale = TransformersEngine(source.share_model()), TransformersEngine(source.copy_model())
     for decodes in (False, True):
-        canary = Canary((2, 4, 5), (6, 3, 5), decodes=decodes)
+        weight_check = WeightCheck((2, 4, 5), (6, 3, 5), decodes=decodes)
         engine.load(made.weights(), version=0)
-        assert canary.check(engine, made, version=0) < 1e-5
-        made.learn(attempts(), totals(attempts()))
+        assert weight_check.check(engine, made, version=0) < 1e-5
+        made.learn(rollouts(), totals(rollouts()))
         engine.load(made.weights(), version=1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine, "generate", stale.generate)
             if not decodes:
-                assert canary.check(engine, made, version=1) < 1e-5  # nothing told it
+                assert weight_check.check(engine, made, version=1) < 1e-5  # nothing told it
             else:
                 with pytest.raises(TrainingError, match=r"the engine, sampling \[\d+, \d+, \d+\], and the learner"):
-                    canary.check(engine, made, version=1)
+                    weight_check.check(engine, made, version=1)
         stale.load(made.weights(), version=1)
 
 
-def test_the_canary_of_a_run_looks_at_decoding_in_lanes_without_shared_weights(
+def test_the_weight_check_of_a_run_looks_at_decoding_in_lanes_without_shared_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def open_lanes(_: LocalEngine, source: ModelSource) -> StaticCacheEngine:
@@ -145,8 +146,8 @@ def test_the_canary_of_a_run_looks_at_decoding_in_lanes_without_shared_weights(
 
     monkeypatch.setattr(LocalEngine, "open", open_lanes)
     run = open_run(small_config(updates=1), tmp_path / "run")
-    run.hand_over(0)
-    assert run.canary.check(run.engine, run.learner, version=0) < 1e-3
+    run.sync(0)
+    assert run.weight_check.check(run.engine, run.learner, version=0) < 1e-3
     generate = run.engine.generate
 
     def say_less(requests: Sequence[Request]) -> list[Generation]:
@@ -154,26 +155,26 @@ def test_the_canary_of_a_run_looks_at_decoding_in_lanes_without_shared_weights(
 
     monkeypatch.setattr(run.engine, "generate", say_less)
     with pytest.raises(TrainingError, match=r"the engine, sampling \[.*\], and the learner disagree by 0\.01 nats"):
-        run.canary.check(run.engine, run.learner, version=0)
+        run.weight_check.check(run.engine, run.learner, version=0)
 
 
-def test_the_canary_notices_decoding_in_bfloat16_that_stayed_while_updates_moved_little() -> None:
+def test_the_weight_check_notices_decoding_in_bfloat16_that_stayed_while_updates_moved_little() -> None:
     """Each moves less than rounding might hide; what they move together is more."""
     made = learner(model=tiny()[0].bfloat16(), learning_rate=2e-3, bfloat16_weights="float32_masters")
     source = ModelSource(model=made.model, tokenizer=None, path=None)
     engine, stale = TransformersEngine(source.share_model()), TransformersEngine(source.copy_model())
     tolerance = TOLERANCES["bfloat16"]
-    honest, canary = (Canary((2, 4, 5), (6, 3, 5), tolerance=tolerance, decodes=True) for _ in range(2))
+    honest, weight_check = (WeightCheck((2, 4, 5), (6, 3, 5), tolerance=tolerance, decodes=True) for _ in range(2))
     honest.check(engine, made, version=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "generate", stale.generate)
-        canary.check(engine, made, version=0)
+        weight_check.check(engine, made, version=0)
     [answer] = stale.generate([Request(prompt_ids=(2, 4, 5), seed=0, max_tokens=3)])
     pair = (2, 4, 5), answer.response_ids
     [first], moved = made.logps([pair]), [0.0]
     while moved[-1] <= tolerance.visible:
         [before] = made.logps([pair])
-        made.learn(attempts(), totals(attempts()))
+        made.learn(rollouts(), totals(rollouts()))
         engine.load(made.weights(), version=len(moved))
         [now] = made.logps([pair])
         assert max(abs(a - b) for a, b in zip(now, before, strict=True)) <= tolerance.visible
@@ -182,10 +183,10 @@ def test_the_canary_notices_decoding_in_bfloat16_that_stayed_while_updates_moved
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine, "generate", stale.generate)
             if moved[-1] <= tolerance.visible:
-                canary.check(engine, made, version=len(moved) - 1)
+                weight_check.check(engine, made, version=len(moved) - 1)
                 continue
             with pytest.raises(TrainingError, match=r"the engine, sampling \[\d+, \d+, \d+\], and the learner"):
-                canary.check(engine, made, version=len(moved) - 1)
+                weight_check.check(engine, made, version=len(moved) - 1)
     assert len(moved) > 3
 
 
@@ -199,7 +200,7 @@ def test_modules_and_settings_are_not_shared() -> None:
     assert shared.model.rotary_emb.inv_freq.data_ptr() != model.model.rotary_emb.inv_freq.data_ptr()
 
 
-def test_a_hand_over_of_shared_weights_forgets_what_was_computed_with_the_old_ones() -> None:
+def test_a_sync_of_shared_weights_forgets_what_was_computed_with_the_old_ones() -> None:
     model, tokenizer = tiny()
     source = ModelSource(model=model, tokenizer=tokenizer, path=None)
     engine = StaticCacheEngine(source.share_model(), use_graphs=False)
@@ -253,8 +254,8 @@ def test_the_rules_are_those_of_a_model_with_a_new_adapter(folder: Path, dtype: 
         ),
         (
             "training",
-            {"weight_transfer": {"kind": "through_file"}},
-            "ThroughFile would copy them onto themselves; use the weight_transfer in_memory",
+            {"weight_sync": {"kind": "through_file"}},
+            "ThroughFile would copy them onto themselves; use the weight_sync in_memory",
         ),
     ],
 )

@@ -13,17 +13,17 @@ from groupwise.parts.part import name_of
 from groupwise.training.config.checks import check_algorithm
 from groupwise.training.config.run_file import load_run
 
-RUNS = Path(__file__).parents[3] / "examples" / "recipes"
+RUNS = Path(__file__).parents[3] / "examples" / "methods"
 NEEDING = {
     name: name_of(part)
     for name in methods.names()
     for part in methods.build(name).parts()
     if getattr(part, "needs_solved_groups", False)
 }
-"""Recipes that learn from tasks that every attempt solved, and the part that does."""
+"""Methods that learn from tasks that every rollout solved, and the part that does."""
 
 
-def test_some_recipes_learn_from_solved_tasks() -> None:
+def test_some_methods_learn_from_solved_tasks() -> None:
     assert set(NEEDING) >= {"after_concise_r", "hdpo"}
 
 
@@ -31,7 +31,7 @@ def test_some_recipes_learn_from_solved_tasks() -> None:
 @pytest.mark.parametrize(
     ("override", "where"),
     [
-        ("rollout.plan={kind='top_up', attempts=8}", "rollout.plan: TopUp"),
+        ("rollout.plan={kind='top_up', rollouts=8}", "rollout.plan: TopUp"),
         ("algorithm.filters=[{kind='zero_spread'}]", "algorithm.filters: ZeroSpread"),
         ("algorithm.filters=[{kind='drop_solved'}]", "algorithm.filters: DropSolved"),
     ],
@@ -46,10 +46,10 @@ def test_leaving_out_what_is_learnt_from_is_refused(name: str, override: str, wh
 
 
 @pytest.mark.parametrize("name", NEEDING)
-def test_the_recipe_as_it_is_is_not_refused(name: str) -> None:
+def test_the_method_as_it_is_is_not_refused(name: str) -> None:
     check_algorithm(load_run(RUNS / f"{name}.toml"))
 
 
 def test_a_first_stage_that_needs_no_solved_task_is_not_refused() -> None:
     run = RUNS / "after_concise_r.toml"
-    check_algorithm(load_run(run, overrides=["algorithm.stage=1", "rollout.plan={kind='top_up', attempts=8}"]))
+    check_algorithm(load_run(run, overrides=["algorithm.stage=1", "rollout.plan={kind='top_up', rollouts=8}"]))

@@ -23,7 +23,7 @@ LISTING = {"name": "home", "env": {"kind": "household", "num_receptacles": 3, "n
 
 
 def configure(**sections: Any) -> RunConfig:
-    run: dict[str, Any] = {"algorithm": {"recipe": "grpo"}, "model": {"kind": "tiny"}, "evaluation": {"tasks": 4}}
+    run: dict[str, Any] = {"algorithm": {"method": "grpo"}, "model": {"kind": "tiny"}, "evaluation": {"tasks": 4}}
     return decode_run(run | sections)
 
 
@@ -78,12 +78,12 @@ def test_a_column_that_a_reward_takes_and_the_data_lack_is_named(tmp_path: Path)
 
 
 def test_environments_whose_action_rules_differ_are_refused_by_name() -> None:
-    choosing = {"action_rule": "choice", "template": {"show_admissible": "numbered"}}
+    choosing = {"action_parser": "choice", "template": {"show_admissible": "numbered"}}
     with pytest.raises(ConfigError) as raised:
         check(configure(env={"kind": "mixture", "members": [LISTING, TALKING]}, rollout=choosing))
     assert str(raised.value) == (
-        "env: rollout.action_rule 'choice' fits home, which lists its possible actions, but not sums, whose actions "
-        "are free text; mix environments that fit one action parser, or set rollout.action_rule to "
+        "env: rollout.action_parser 'choice' fits home, which lists its possible actions, but not sums, whose actions "
+        "are free text; mix environments that fit one action parser, or set rollout.action_parser to "
         '"whole_response" or "tagged"'
     )
     check(configure(env={"kind": "mixture", "members": [LISTING, TALKING]}))
@@ -91,7 +91,7 @@ def test_environments_whose_action_rules_differ_are_refused_by_name() -> None:
     check(configure(env={"kind": "mixture", "members": [LISTING, echo]}, rollout=choosing))
 
 
-def test_every_environment_must_have_the_expert_and_the_facts_that_are_asked_for(tmp_path: Path) -> None:
+def test_every_environment_must_have_the_expert_and_the_info_that_are_asked_for(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "bare.jsonl", [{"prompt": f"{n}?"} for n in range(60)])
     mute = {"name": "mute", "env": {"kind": "data_set", "path": path, "verifier": "none"}}
     env = {"kind": "mixture", "members": [TALKING, mute]}
@@ -99,23 +99,23 @@ def test_every_environment_must_have_the_expert_and_the_facts_that_are_asked_for
         check(configure(env=env, rewards=pay_by("count_tokens", solved_at=1), warm_start={"tasks": 2}))
     members = [{"name": "lists", "env": {"kind": "ranked_lists"}}, TALKING]
     with pytest.raises(ConfigError, match="'item_relevance', which the environment 'countdown' does not give"):
-        check(configure(algorithm={"recipe": "rank_grpo"}, env={"kind": "mixture", "members": members}))
+        check(configure(algorithm={"method": "rank_grpo"}, env={"kind": "mixture", "members": members}))
 
 
 def test_a_method_that_compares_across_tasks_is_worth_a_notice() -> None:
     mixed = {"kind": "mixture", "members": [LISTING, TALKING]}
     assert list_notices(configure(env=mixed)) == []
-    [notice] = list_notices(configure(algorithm={"recipe": "reinforce_pp"}, env=mixed))
+    [notice] = list_notices(configure(algorithm={"method": "reinforce_pp"}, env=mixed))
     assert notice.endswith(
         "compares across tasks, and so across the environments home, sums: their rewards should have the same scale"
     )
-    assert list_notices(configure(algorithm={"recipe": "reinforce_pp"}, env={"kind": "countdown"})) == []
+    assert list_notices(configure(algorithm={"method": "reinforce_pp"}, env={"kind": "countdown"})) == []
 
 
 def test_a_preview_shows_a_task_of_each_with_its_own_instruction_and_weighs_what_they_take() -> None:
     mixed = configure(env={"kind": "mixture", "members": [TALKING | {"weight": 9}, LISTING]}, training={"tasks": 10})
     shown = preview_run(mixed, num_tasks=1)
-    begins = ["".join(attempt.steps[0].prompt_texts) for attempt in shown.attempts]
+    begins = ["".join(rollout.steps[0].prompt_texts) for rollout in shown.rollouts]
     assert len(begins) == 2
     assert ["write an expression" in text for text in begins] == [True, False]
     alone = [preview_run(configure(env=member["env"], training={"tasks": 10})).costs for member in (TALKING, LISTING)]
@@ -124,7 +124,9 @@ def test_a_preview_shows_a_task_of_each_with_its_own_instruction_and_weighs_what
 
 
 def test_a_member_without_tasks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.envs.corridor.CorridorPart.panel", lambda self, split: ())
+    monkeypatch.setattr("tests.unit.envs.corridor.CorridorPart.task_set", lambda self, split: ())
     bare = {"name": "bare", "env": {"kind": "tests.unit.envs.corridor:CorridorPart"}}
-    with pytest.raises(ConfigError, match=r"^env \(bare\): CorridorPart has no training tasks; give its train panel "):
+    with pytest.raises(
+        ConfigError, match=r"^env \(bare\): CorridorPart has no training tasks; give its train task set "
+    ):
         check(configure(env={"kind": "mixture", "members": [TALKING, bare]}, rollout={"workers": 0}))

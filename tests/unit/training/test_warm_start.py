@@ -21,7 +21,7 @@ from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
 from groupwise.training.warm_start import make_expert_samples, warm_start
 
-HOME = Household(rooms=("bedroom",), families=("pick",), num_receptacles=3, num_objects=2)
+HOME = Household(rooms=("bedroom",), categories=("pick",), num_receptacles=3, num_objects=2)
 
 
 def open_small(folder: Path, rollout: RolloutConfig | None = None) -> Run:
@@ -30,7 +30,7 @@ def open_small(folder: Path, rollout: RolloutConfig | None = None) -> Run:
             algorithm=methods.build("hgpo"),
             env=HOME,
             model=TinyModel(hidden=16, layers=1, heads=2),
-            rollout=rollout or RolloutConfig(max_tokens=8, memory=Full()),
+            rollout=rollout or RolloutConfig(max_tokens=8, history=Full()),
         ),
         folder,
     )
@@ -74,13 +74,13 @@ def test_stray_steps_are_played_but_not_imitated(tmp_path: Path) -> None:
     assert any("nothing happens" in text for text in texts), "some strays are not possible any more"
 
 
-def test_a_sloppy_teacher_is_imitated_in_what_is_possible(tmp_path: Path) -> None:
+def test_a_noisy_teacher_is_imitated_in_what_is_possible(tmp_path: Path) -> None:
     run = open_small(tmp_path)
     exact = make_expert_samples(run, run.tasks[:60], WarmStartConfig())
-    sloppy = make_expert_samples(run, run.tasks[:60], WarmStartConfig(sloppiness=0.5))
-    assert all(sample.trains for sample in sloppy)
-    assert len(sloppy) > 1.3 * len(exact), "it takes detours"
-    texts = [run.prompter.text(sample.prompt_ids) for sample in sloppy]
+    noisy = make_expert_samples(run, run.tasks[:60], WarmStartConfig(expert_noise=0.5))
+    assert all(sample.trains for sample in noisy)
+    assert len(noisy) > 1.3 * len(exact), "it takes detours"
+    texts = [run.prompter.text(sample.prompt_ids) for sample in noisy]
     assert not any("nothing happens" in text for text in texts)
 
 
@@ -107,7 +107,7 @@ def test_observation_tokens_are_weighted_beside_the_teachers(tmp_path: Path) -> 
 def test_the_teacher_speaks_as_the_action_rule_reads(
     tmp_path: Path, rule: Choice | Tagged, template: PromptTemplate, form: str
 ) -> None:
-    run = open_small(tmp_path, RolloutConfig(action_rule=rule, template=template, memory=Window(steps=0)))
+    run = open_small(tmp_path, RolloutConfig(action_parser=rule, template=template, history=Window(steps=0)))
     for sample in make_expert_samples(run, run.tasks[:5], WarmStartConfig()):
         response = response_text(run, sample)
         assert re.fullmatch(form, response), response
@@ -119,7 +119,7 @@ def test_imitation_lowers_the_loss_and_hands_the_weights_over(tmp_path: Path) ->
     run = open_small(tmp_path / "a")
     first, *_, last = warm_start(run, config)
     assert last < 0.6 * first
-    assert run.canary.check(run.engine, run.learner, version=0) < 1e-4
+    assert run.weight_check.check(run.engine, run.learner, version=0) < 1e-4
     again = open_small(tmp_path / "b")
     warm_start(again, config)
     assert hash_weights(again.learner.weights()) == hash_weights(run.learner.weights())

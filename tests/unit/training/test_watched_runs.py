@@ -23,11 +23,11 @@ GOING_ON = (
 def describe_run(action: str, updates: int) -> dict[str, Any]:
     """A run in which nothing earns, so that no group ever has any credit."""
     return {
-        "algorithm": {"recipe": "dr_grpo"},
+        "algorithm": {"method": "dr_grpo"},
         "env": {"kind": "identity", "num_words": 4, "length": 1},
         "model": {"kind": "tiny", "hidden": 16, "layers": 1, "heads": 2},
         "rewards": [{"kind": "environment", "weight": 0.0}],
-        "rollout": {"max_tokens": 1, "plan": {"kind": "flat", "attempts": 2}},
+        "rollout": {"max_tokens": 1, "plan": {"kind": "flat", "rollouts": 2}},
         "training": {"updates": updates, "tasks": 2, "checkpoint_every": 1},
         "evaluation": {"tasks": 0},
         "alarms": {"window": 2, "no_signal": {"updates": 1, "action": action}},

@@ -43,7 +43,7 @@ def test_the_engine_says_what_it_would_say_with_the_weights(tmp_path: Path, plac
     wanted.load(weights, version=3)
     part = InMemory() if place == "memory" else ThroughFile(folder=str(tmp_path / "own") if place == "named" else "")
     transfer = part.open(None if place == "nowhere" else tmp_path / "weights")
-    transfer.hand_over(weights if as_table else iter(weights.items()), engine, version=3)
+    transfer.sync(weights if as_table else iter(weights.items()), engine, version=3)
     assert engine.version == 3
     assert engine.score(PAIRS) == wanted.score(PAIRS)
     assert list(tmp_path.iterdir()) == [], "nothing stays behind"
@@ -51,7 +51,7 @@ def test_the_engine_says_what_it_would_say_with_the_weights(tmp_path: Path, plac
 
 def test_an_engine_that_reads_files_is_told_the_path(tmp_path: Path) -> None:
     class Reads:
-        """An engine at the other end of a network, as far as hand-over goes."""
+        """An engine at the other end of a network, as far as weight sync goes."""
 
         call: dict[str, Any]
 
@@ -59,7 +59,7 @@ def test_an_engine_that_reads_files_is_told_the_path(tmp_path: Path) -> None:
             self.call = {"path": path, "version": version, "weights": load_file(path)}
 
     engine, weights = Reads(), move_weights(tiny()[0])
-    ThroughFile().open(tmp_path / "weights").hand_over(weights, engine, version=12)  # type: ignore[arg-type]
+    ThroughFile().open(tmp_path / "weights").sync(weights, engine, version=12)  # type: ignore[arg-type]
     assert engine.call["path"] == tmp_path / "weights" / "0012.safetensors"
     assert engine.call["version"] == 12
     assert hash_weights(engine.call["weights"]) == hash_weights(weights)
@@ -80,17 +80,17 @@ def test_the_path_says_the_same_in_another_folder(
     monkeypatch.chdir(tmp_path)
     engine = Reads()
     part = ThroughFile(folder="weights" if is_named else "")
-    part.open(Path("weights")).hand_over(move_weights(tiny()[0]), engine, version=1)  # type: ignore[arg-type]
+    part.open(Path("weights")).sync(move_weights(tiny()[0]), engine, version=1)  # type: ignore[arg-type]
     assert engine.path == tmp_path / "weights" / "0001.safetensors"
 
 
 def test_weights_that_share_memory_are_a_sentence(tmp_path: Path) -> None:
     shared, transfer = torch.ones(3), ThroughFile().open(tmp_path / "weights")
     with pytest.raises(TrainingError) as caught:
-        transfer.hand_over({"one": shared, "two": shared}, open_engine(tiny()[0]), version=1)
+        transfer.sync({"one": shared, "two": shared}, open_engine(tiny()[0]), version=1)
     path = tmp_path / "weights" / "0001.safetensors"
     assert str(caught.value).startswith(f"the weights could not be written to {path} (")
-    assert str(caught.value).endswith("its own memory, or use the weight_transfer in_memory")
+    assert str(caught.value).endswith("its own memory, or use the weight_sync in_memory")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -98,18 +98,18 @@ def test_weights_that_share_memory_are_a_sentence(tmp_path: Path) -> None:
 def test_files_of_others_in_the_folder_stay(tmp_path: Path) -> None:
     (tmp_path / "note").touch()
     engine = open_engine(tiny()[0])
-    ThroughFile(folder=str(tmp_path)).open(None).hand_over(move_weights(tiny()[0]), engine, version=1)
+    ThroughFile(folder=str(tmp_path)).open(None).sync(move_weights(tiny()[0]), engine, version=1)
     assert [path.name for path in tmp_path.iterdir()] == ["note"]
 
 
 def test_a_full_disk_is_a_sentence(tmp_path: Path) -> None:
     engine = open_engine(tiny()[0])
     with no_space(100), pytest.raises(TrainingError) as caught:
-        ThroughFile().open(tmp_path / "weights").hand_over(move_weights(tiny()[0]), engine, version=1)
+        ThroughFile().open(tmp_path / "weights").sync(move_weights(tiny()[0]), engine, version=1)
     path = tmp_path / "weights" / "0001.safetensors"
     assert str(caught.value).startswith(f"the weights could not be written to {path} (")
     assert str(caught.value).endswith(
-        "; free some space, or set another training.weight_transfer.folder, then continue with --resume"
+        "; free some space, or set another training.weight_sync.folder, then continue with --resume"
     )
     assert engine.version == 0
     assert list(tmp_path.rglob("*.safetensors")) == []
@@ -120,7 +120,7 @@ def test_a_run_through_files_is_the_run_in_memory_to_the_bit(tmp_path: Path, kin
     runs = []
     for name, transfer in (("memory", {"kind": "in_memory"}), ("file", kind)):
         config = small_config(updates=2)
-        training = TrainingConfig(**{**config.training.config(), "weight_transfer": transfer})
+        training = TrainingConfig(**{**config.training.config(), "weight_sync": transfer})
         run = open_run(config.model_copy(update={"training": training}), tmp_path / name)
         train(run)
         runs.append(run)
@@ -129,35 +129,35 @@ def test_a_run_through_files_is_the_run_in_memory_to_the_bit(tmp_path: Path, kin
     assert not (tmp_path / "file" / "weights").exists()
 
 
-class Forgetful(Part, slot="weight_transfer"):
+class Forgetful(Part, slot="weight_sync"):
     """Opens nothing."""
 
     def open(self, folder: Path | None) -> Any:
         return None
 
 
-class Idle(Part, slot="weight_transfer"):
+class Idle(Part, slot="weight_sync"):
     """Says the version and leaves the weights behind."""
 
     def open(self, folder: Path | None) -> Any:
         return self
 
-    def hand_over(self, weights: Any, engine: Any, *, version: int) -> None:
+    def sync(self, weights: Any, engine: Any, *, version: int) -> None:
         engine.load({}, version=version)
 
 
 def test_a_transfer_that_opens_nothing_is_a_sentence(tmp_path: Path) -> None:
-    training = small_config().training.model_copy(update={"weight_transfer": Forgetful()})
+    training = small_config().training.model_copy(update={"weight_sync": Forgetful()})
     with pytest.raises(ConfigError) as caught:
         open_run(small_config().model_copy(update={"training": training}), tmp_path / "run")
     assert str(caught.value) == (
-        f"the weight_transfer {__name__}:Forgetful: open gave nothing, but something with hand_over is needed"
+        f"the weight_sync {__name__}:Forgetful: open gave nothing, but something with sync is needed"
     )
     assert not (tmp_path / "run").exists()
 
 
-def test_a_transfer_that_leaves_the_weights_behind_is_found_by_the_canary(tmp_path: Path) -> None:
-    training = small_config().training.model_copy(update={"weight_transfer": Idle()})
+def test_a_transfer_that_leaves_the_weights_behind_is_found_by_the_weight_check(tmp_path: Path) -> None:
+    training = small_config().training.model_copy(update={"weight_sync": Idle()})
     run = open_run(small_config().model_copy(update={"training": training}), tmp_path)
     with pytest.raises(TrainingError, match="the engine did not load the weights"):
         train(run)
@@ -170,11 +170,11 @@ def nameless() -> Iterator[torch.Tensor]:
 @pytest.mark.parametrize("weights", [None, 3, nameless(), {"a": 1.0}, [("a", "b")], {1: torch.zeros(1)}])
 def test_weights_that_are_no_tensors_by_name_are_a_sentence(weights: Any) -> None:
     with pytest.raises(TrainingError, match=r"the learner's weights\(\) returned .*; return tensors by name, or pairs"):
-        InMemory().hand_over(weights, open_engine(tiny()[0]), version=1)
+        InMemory().sync(weights, open_engine(tiny()[0]), version=1)
 
 
 def test_a_transfer_is_named_by_its_kind_and_is_in_memory_by_default() -> None:
-    assert TrainingConfig().weight_transfer == InMemory()
-    assert Slot("weight_transfer").fill({"kind": "through_file", "folder": "x"}) == ThroughFile(folder="x")
-    with pytest.raises(ConfigError, match="there is no weight_transfer 'thruogh_file'; did you mean 'through_file'"):
-        Slot("weight_transfer").fill("thruogh_file")
+    assert TrainingConfig().weight_sync == InMemory()
+    assert Slot("weight_sync").fill({"kind": "through_file", "folder": "x"}) == ThroughFile(folder="x")
+    with pytest.raises(ConfigError, match="there is no weight_sync 'thruogh_file'; did you mean 'through_file'"):
+        Slot("weight_sync").fill("thruogh_file")

@@ -155,7 +155,7 @@ class TransformersEngine:
         for row in rows:
             numbers.setdefault(row.request.prompt_ids, len(numbers))
             owners[row.request.prompt_ids] = row.request
-        past = self._sessions.recall([*owners.values()], self.device)
+        past = self._sessions.replay([*owners.values()], self.device)
         ids, new_mask, positions = _pad_left(
             [prompt[known:] for prompt, known in zip(numbers, past.lengths, strict=True)], past.lengths, self.device
         )

@@ -194,7 +194,7 @@ class KvSessions:
                 self._kept[request.session] = _Kept(ids=ids, layers=layers, row=row, mask=mask[row])
                 self._tokens += len(ids)
 
-    def recall(self, requests: Sequence[Request], device: torch.device) -> Past:
+    def replay(self, requests: Sequence[Request], device: torch.device) -> Past:
         """The longest known prefixes of prompts; an empty cache if too little is known to be worth the copy."""
         kept, lengths, asked = list[_Kept | None](), list[int](), 0
         for request in requests:

@@ -122,7 +122,7 @@ class VllmEngine:
         from vllm.lora.request import LoRARequest
 
         self._adapters_seen += 1  # vLLM identifies adapters by this number, also in its prefix cache
-        name = f"hand-over {self._adapters_seen}"
+        name = f"weight sync {self._adapters_seen}"
         adapter = LoRARequest(lora_name=name, lora_int_id=self._adapters_seen, lora_path=str(folder))
         with _in_one_sentence("vLLM did not read the adapter"):
             self._llm.llm_engine.add_lora(adapter)
@@ -142,7 +142,7 @@ class VllmEngine:
     def _load(self, update: dict[str, str], version: int) -> None:
         """Let vLLM read weights through our plug-in, and reset its prefix cache."""
         if self.adapter_settings is not None:  # the weights are those of an adapter
-            raise ConfigError("training.weight_transfer: vLLM loads a LoRA adapter from a folder; set it to 'adapter'")
+            raise ConfigError("training.weight_sync: vLLM loads a LoRA adapter from a folder; set it to 'adapter'")
         with _in_one_sentence("vLLM did not load the weights"):
             if not self._is_ready:
                 self._llm.init_weight_transfer_engine({"init_info": {}})

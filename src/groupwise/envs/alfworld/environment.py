@@ -15,8 +15,8 @@ from pydantic import Field
 from groupwise.data.records import Task
 from groupwise.envs.alfworld.game import HELP, NOWHERE, TREATMENTS, Game, GameState, read_game
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.panel import DISTINCT, check_env, check_split, take_in_turn
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import DISTINCT, check_env, check_split, take_in_turn
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
@@ -89,9 +89,9 @@ class Alfworld(Part, slot="env"):
     goal_in_text: bool = False
     """Whether the first text is the whole introduction with the task; for prompts without the goal."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         check_split(split)
-        return build_panel(find_games_folder(self.path), split, self.task_types)
+        return build_task_set(find_games_folder(self.path), split, self.task_types)
 
     def open(self, task: Task) -> AlfworldEnvironment:
         check_env(task, ENV)
@@ -187,7 +187,7 @@ def find_games_folder(path: str) -> Path:
 
 
 @cache
-def build_panel(folder: Path, split: str, task_types: tuple[str, ...]) -> tuple[Task, ...]:
+def build_task_set(folder: Path, split: str, task_types: tuple[str, ...]) -> tuple[Task, ...]:
     """The games of a split, task types in turn, so its first tasks are balanced. Only this split is read."""
     root = folder / FOLDERS[split]
     by_type: dict[str, list[Task]] = {name: [] for name in task_types}
@@ -216,7 +216,7 @@ def open_game(folder: Path, name: str, sha256: str) -> Game:
         raise RecordError(f"{str(file)!r}: the task's game cannot be read ({error.strerror}){FOLDER_HINT}") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise RecordError(
-            f"{str(file)!r}: not the file that the task was made from; make the panel again from these games"
+            f"{str(file)!r}: not the file that the task was made from; make the task set again from these games"
         )
     return read_game(content, repr(str(file)))
 

@@ -254,11 +254,11 @@ RULES_DIGEST = "095330b41d6659e74c6797f4a914b07923707bc33fa33984f278c9cb98edec5b
 SENTENCES_DIGEST = "6bd204b6a6c7a8dbe1ef88a951db473d6b14f86de02f087c6ea61c86cfb872c2"
 """Of its sentences (`grammar`), the task's own and blanks aside."""
 TASK = re.compile(r'"rhs": "Your task is to: (.*?)"')
-FACT = re.compile(r"\(([^()]*)\)")
+ATOM = re.compile(r"\(([^()]*)\)")
 DOWNLOAD_HINT = "; get the games of ALFWorld 0.4 with its command `alfworld-download`"
 
-Facts = Mapping[str, Sequence[tuple[str, ...]]]
-"""The arguments of each fact, by its name."""
+Atoms = Mapping[str, Sequence[tuple[str, ...]]]
+"""The arguments of each atom, by its name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -326,7 +326,7 @@ class Game:
 
 ABILITIES = ("pickupable", "cleanable", "heatable", "coolable", "sliceable", "toggleable", "isreceptacleobject")
 ABOUT_THINGS = ("objecttype", "inreceptacle", "objectatlocation", "inreceptacleobject", *ABILITIES)
-"""Facts that begin with a thing."""
+"""Atoms that begin with a thing."""
 
 
 def read_game(content: bytes, where: str) -> Game:
@@ -345,44 +345,44 @@ def read_game(content: bytes, where: str) -> Game:
         raise RecordError(f"{where}: the rules of the game are not those of ALFWorld 0.4{DOWNLOAD_HINT}")
     if _digest_text(TASK.sub("", fields["grammar"])) != SENTENCES_DIGEST:
         raise RecordError(f"{where}: the sentences of the game are not those of ALFWorld 0.4{DOWNLOAD_HINT}")
-    facts, goal = _read_problem(fields["pddl_problem"], where)
+    atoms, goal = _read_problem(fields["pddl_problem"], where)
     try:
-        return _make_game(facts, task=task[1], goal=goal, walkthrough=tuple(map(str, fields["walkthrough"] or ())))
+        return _make_game(atoms, task=task[1], goal=goal, walkthrough=tuple(map(str, fields["walkthrough"] or ())))
     except (KeyError, ValueError, IndexError) as error:
-        raise RecordError(f"{where}: its facts contradict each other ({error!r}){DOWNLOAD_HINT}") from None
+        raise RecordError(f"{where}: its atoms contradict each other ({error!r}){DOWNLOAD_HINT}") from None
 
 
 def _digest_text(text: str) -> str:
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()
 
 
-def _read_problem(problem: str, where: str) -> tuple[Facts, WinCondition]:
-    """The facts at the start, and the goal; names in lower case, as the planner reads them."""
+def _read_problem(problem: str, where: str) -> tuple[Atoms, WinCondition]:
+    """The atoms at the start, and the goal; names in lower case, as the planner reads them."""
     _, _, rest = problem.lower().partition("(:init")
     start, _, end = rest.partition("(:goal")
-    facts: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for fact in FACT.findall(start):
-        name, *arguments = fact.split()
-        facts[name].append(tuple(arguments))
-    asked = [fact.replace("?", "").split() for fact in FACT.findall(end) if " - " not in fact]
+    atoms: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for atom in ATOM.findall(start):
+        name, *arguments = atom.split()
+        atoms[name].append(tuple(arguments))
+    asked = [atom.replace("?", "").split() for atom in ATOM.findall(end) if " - " not in atom]
     kinds = {(name, of): _strip_type(rest[0]) for name, of, *rest in asked if name in ("objecttype", "receptacletype")}
     shape = ", ".join(" ".join(words[:2] if words[0].endswith("type") else words) for words in asked)
     if shape not in WIN_CONDITIONS:
         raise RecordError(f"{where}: the goal {shape!r} is not one of ALFWorld's six{DOWNLOAD_HINT}")
     thing = kinds.get(("objecttype", "o")) or kinds["objecttype", "o1"]
     target = kinds.get(("receptacletype", "r")) or kinds["objecttype", "ot"]
-    return facts, replace(WIN_CONDITIONS[shape], thing=thing, target=target)
+    return atoms, replace(WIN_CONDITIONS[shape], thing=thing, target=target)
 
 
-def _make_game(facts: Facts, *, task: str, goal: WinCondition, walkthrough: tuple[str, ...]) -> Game:
-    kind_of = {name: _strip_type(kind) for name, kind in (*facts["receptacletype"], *facts["objecttype"])}
-    places = sorted({name for name, _ in facts["receptacletype"]})
-    things = sorted({arguments[0] for about in ABOUT_THINGS for arguments in facts[about]})  # a cracked egg has no kind
-    spoken = _name_things({name for instances in facts.values() for arguments in instances for name in arguments})
+def _make_game(atoms: Atoms, *, task: str, goal: WinCondition, walkthrough: tuple[str, ...]) -> Game:
+    kind_of = {name: _strip_type(kind) for name, kind in (*atoms["receptacletype"], *atoms["objecttype"])}
+    places = sorted({name for name, _ in atoms["receptacletype"]})
+    things = sorted({arguments[0] for about in ABOUT_THINGS for arguments in atoms[about]})  # a cracked egg has no kind
+    spoken = _name_things({name for instances in atoms.values() for arguments in instances for name in arguments})
     place_number, thing_number = ({name: i for i, name in enumerate(names)} for names in (places, things))
-    spots = {arguments[0]: arguments[1] for arguments in facts["receptacleatlocation"]}
+    spots = {arguments[0]: arguments[1] for arguments in atoms["receptacleatlocation"]}
     inside: defaultdict[int, set[int]] = defaultdict(set)
-    for inner, outer in facts["inreceptacleobject"]:
+    for inner, outer in atoms["inreceptacleobject"]:
         inside[thing_number[outer]].add(thing_number[inner])
     return Game(
         task=task,
@@ -394,14 +394,14 @@ def _make_game(facts: Facts, *, task: str, goal: WinCondition, walkthrough: tupl
         places_at={spot: tuple(place_number[n] for n in places if spots[n] == spot) for spot in spots.values()},
         things=tuple(spoken[name] for name in things),
         thing_kinds=tuple(kind_of.get(name, "") for name in things),
-        openable=frozenset(place_number[name] for (name,) in facts["openable"]),
-        able={able: frozenset(thing_number[name] for (name,) in facts[able]) for able in ABILITIES},
+        openable=frozenset(place_number[name] for (name,) in atoms["openable"]),
+        able={able: frozenset(thing_number[name] for (name,) in atoms[able]) for able in ABILITIES},
         inside={outer: tuple(sorted(inner)) for outer, inner in inside.items()},
-        can_contain=frozenset((_strip_type(place), _strip_type(thing)) for place, thing in facts["cancontain"]),
-        start=facts["atlocation"][0][1],
-        lies_in=frozenset((thing_number[thing], place_number[place]) for thing, place in facts["inreceptacle"]),
-        lies_at=frozenset((thing_number[thing], spot) for thing, spot in facts["objectatlocation"]),
-        cool=frozenset(thing_number[name] for (name,) in facts["iscool"]),
+        can_contain=frozenset((_strip_type(place), _strip_type(thing)) for place, thing in atoms["cancontain"]),
+        start=atoms["atlocation"][0][1],
+        lies_in=frozenset((thing_number[thing], place_number[place]) for thing, place in atoms["inreceptacle"]),
+        lies_at=frozenset((thing_number[thing], spot) for thing, spot in atoms["objectatlocation"]),
+        cool=frozenset(thing_number[name] for (name,) in atoms["iscool"]),
     )
 
 

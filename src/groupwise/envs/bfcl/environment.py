@@ -28,9 +28,9 @@ from groupwise.envs.bfcl.services import (
 )
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import draw_uniform
-from groupwise.envs.kit.facts import write_call, write_checks
-from groupwise.envs.kit.panel import SPLITS, Panels, check_env, choose_split, split_of_content
+from groupwise.envs.kit.info import write_call, write_checks
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import SPLITS, TaskSets, check_env, choose_split, split_of_content
 from groupwise.envs.kit.words import collect_vocabulary, split_words
 from groupwise.parts.part import Part
 from groupwise.system.errors import RecordError
@@ -84,8 +84,8 @@ class Bfcl(Part, slot="env"):
     max_steps: Annotated[int, Field(ge=1)] = 40
     """Steps before a rollout is truncated; the stored answers need one per call and one per turn."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.categories), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_task_sets(self.categories), split)
 
     def open(self, task: Task) -> BfclEnvironment:
         check_env(task, ENV)
@@ -93,7 +93,7 @@ class Bfcl(Part, slot="env"):
         if conversation is None or conversation.digest != task.payload["content"]:
             raise RecordError(
                 f"task {task.id} is {task.payload['task']} of another bfcl-eval version; install the version of "
-                "its panel, or make the panel again"
+                "its task set, or make the task set again"
             )
         return BfclEnvironment(task, self, conversation)
 
@@ -129,15 +129,15 @@ class BfclEnvironment(SteppedEnvironment):
         if calls == () or (calls is None and self._part.text_ends_turn):
             return self._end_turn()
         if calls is None:
-            facts = self._tell_facts((), write_checks(read=False))
-            return self._progress.outcome(self._observe(NOT_UNDERSTOOD), accepted=False, facts=facts)
+            info = self._tell_info((), write_checks(read=False))
+            return self._progress.outcome(self._observe(NOT_UNDERSTOOD), accepted=False, info=info)
         results = [self._call(call) for call in calls]
         seen = self._observe("\n".join(f"Result: {self._shorten(result.text)}" for result in results))
         accepted = all(result.fits for result in results)
-        facts = self._tell_facts(calls, write_checks(read=True, fits=accepted))
-        return self._progress.outcome(seen, accepted=accepted, facts=facts)
+        info = self._tell_info(calls, write_checks(read=True, fits=accepted))
+        return self._progress.outcome(seen, accepted=accepted, info=info)
 
-    def _tell_facts(self, calls: Iterable[Call], checks: Mapping[str, bool]) -> dict[str, Any]:
+    def _tell_info(self, calls: Iterable[Call], checks: Mapping[str, bool]) -> dict[str, Any]:
         written = self._tell_calls(calls)
         return {
             "calls": written,
@@ -188,17 +188,17 @@ class BfclEnvironment(SteppedEnvironment):
 
     def _end_turn(self) -> Outcome:
         wrong = self._check()
-        facts = self._tell_facts((), write_checks(read=True, fits=True, right=not wrong))
-        facts["turns_passed"] = self._turn + (not wrong)
+        info = self._tell_info((), write_checks(read=True, fits=True, right=not wrong))
+        info["turns_passed"] = self._turn + (not wrong)
         if wrong:
-            return self._progress.outcome(self._observe("Not done."), success=False, note=wrong, facts=facts)
+            return self._progress.outcome(self._observe("Not done."), success=False, note=wrong, info=info)
         reward = self._part.turn_reward
         if self._turn + 1 == len(self._truth):
             reward += self._part.success_reward
-            return self._progress.outcome(self._observe("Done."), success=True, reward=reward, facts=facts)
+            return self._progress.outcome(self._observe("Done."), success=True, reward=reward, info=info)
         self._turn, self._followed, self._has_acted = self._turn + 1, 0, False
         self._gold_calls = self._tell_calls(self._truth[self._turn].calls)
-        return self._progress.outcome(self._observe(), reward=reward, facts=facts)
+        return self._progress.outcome(self._observe(), reward=reward, info=info)
 
     def _check(self) -> str:
         """What BFCL's own checks find wrong with the turn; empty = it passes."""
@@ -253,7 +253,7 @@ def describe_functions(documents: Iterable[Mapping[str, Any]], how: FunctionDeta
 
 
 @cache
-def _build_panels(categories: tuple[Category, ...]) -> Panels:
+def _build_task_sets(categories: tuple[Category, ...]) -> TaskSets:
     by_number = {
         category: {conversation.number: conversation for conversation in read_conversations(category).values()}
         for category in categories
@@ -261,15 +261,15 @@ def _build_panels(categories: tuple[Category, ...]) -> Panels:
     numbers = sorted(
         {number for numbered in by_number.values() for number in numbered}, key=lambda number: draw_uniform(ENV, number)
     )
-    panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
+    task_sets: dict[str, list[Task]] = {split: [] for split in SPLITS}
     for number in numbers:
         split = split_of_content({"env": ENV, "number": number})
         for category in categories:
             if number in by_number[category]:
                 told = by_number[category][number]
                 payload = {"task": told.id, "category": category, "content": told.digest}
-                panels[split].append(Task.create(env=ENV, split=split, payload=payload, tags=(category,)))
-    return {split: tuple(tasks) for split, tasks in panels.items()}
+                task_sets[split].append(Task.create(env=ENV, split=split, payload=payload, tags=(category,)))
+    return {split: tuple(tasks) for split, tasks in task_sets.items()}
 
 
 @cache

@@ -10,18 +10,18 @@ from pydantic import Field, model_validator
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.household.home import (
+    CATEGORIES,
     ENV,
-    FAMILIES,
     LAMP,
     NOWHERE,
     ROOMS,
     TREATMENTS,
     Home,
     HomeState,
-    build_household_panels,
+    build_household_task_sets,
 )
-from groupwise.envs.kit.panel import DISTINCT, check_env, choose_split
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import DISTINCT, check_env, choose_split
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
@@ -54,7 +54,7 @@ class Household(Part, slot="env", self_contained=True):
     agent cannot see it; history levels tell such steps apart.
     """
 
-    families: Annotated[tuple[FamilyName, ...], Field(min_length=1), DISTINCT] = get_args(FamilyName)
+    categories: Annotated[tuple[FamilyName, ...], Field(min_length=1), DISTINCT] = get_args(FamilyName)
     """The task categories to use."""
     rooms: Annotated[tuple[RoomName, ...], Field(min_length=1), DISTINCT] = get_args(RoomName)
     """The rooms to draw homes from; fewer rooms have fewer words to learn."""
@@ -73,15 +73,15 @@ class Household(Part, slot="env", self_contained=True):
 
     @model_validator(mode="after")
     def _each_family_has_a_room(self) -> Household:
-        for family in self.families:
-            if not set(FAMILIES[family].rooms) & set(self.rooms):
-                needed = " or ".join(FAMILIES[family].rooms)
+        for family in self.categories:
+            if not set(CATEGORIES[family].rooms) & set(self.rooms):
+                needed = " or ".join(CATEGORIES[family].rooms)
                 raise ValueError(f"the family {family!r} needs a {needed}; add that room, or remove the family")
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         return choose_split(
-            build_household_panels(self.families, self.rooms, self.num_receptacles, self.num_objects), split
+            build_household_task_sets(self.categories, self.rooms, self.num_receptacles, self.num_objects), split
         )
 
     def open(self, task: Task) -> HouseholdEnvironment:
@@ -92,8 +92,8 @@ class Household(Part, slot="env", self_contained=True):
         rooms = [ROOMS[name] for name in self.rooms]
         names = [name for room in rooms for name in (*room.receptacles, *room.things)]
         numbers = [str(number) for number in range(1, MAX_NUMBER + 1)]
-        goals = [family.goal.format(thing="", target="") for family in FAMILIES.values()]
-        return vocabulary_of((self.instruction(), *SENTENCES, *FAMILIES, *goals, *names, *numbers, LAMP))
+        goals = [family.goal.format(thing="", target="") for family in CATEGORIES.values()]
+        return vocabulary_of((self.instruction(), *SENTENCES, *CATEGORIES, *goals, *names, *numbers, LAMP))
 
     def instruction(self) -> str:
         return "Do the task in the home, one command at a time."
@@ -105,7 +105,7 @@ class HouseholdEnvironment(SteppedEnvironment):
     def __init__(self, task: Task, part: Household) -> None:
         super().__init__(task, part.max_steps)
         self._part, self._home = part, Home.of(task)
-        self._goal = FAMILIES[self._home.family].goal.format(thing=self._home.thing, target=self._home.target)
+        self._goal = CATEGORIES[self._home.family].goal.format(thing=self._home.thing, target=self._home.target)
         self._state = HomeState(self._home)
         self._refusal: Observation | None = None
         """The observation after an invalid command; the same until a valid one."""
@@ -153,7 +153,7 @@ class HouseholdEnvironment(SteppedEnvironment):
 
 def find_shortest_plan(home: Home, state: HomeState) -> list[str]:
     """The commands of a shortest way to solve the task from here."""
-    family = FAMILIES[home.family]
+    family = CATEGORIES[home.family]
     wanted = [thing for thing, kind in enumerate(home.thing_kinds) if kind == home.thing]
     walks: list[_Walk] = []
     if family.is_seen_by_lamp:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from groupwise.data.records import Task
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, draw_panels, interleave
+from groupwise.envs.kit.task_set import Proposal, TaskSets, TaskSetSizes, draw_task_sets, interleave
 from groupwise.system.errors import RecordError
 
 NOWHERE = -1
@@ -56,7 +56,7 @@ class HomeState:
         return not treatment or bool(self.conditions[thing] & TREATED[treatment])
 
     def is_solved(self) -> bool:
-        home, family = self._home, FAMILIES[self._home.family]
+        home, family = self._home, CATEGORIES[self._home.family]
         if family.is_seen_by_lamp:
             in_light = self.lamp_on and self.location == home.lamp
             return in_light and self.held != NOWHERE and home.thing_kinds[self.held] == home.thing
@@ -278,13 +278,15 @@ class Home:
                 lamp=places.index(payload["lamp"]) if payload.get("lamp") else NOWHERE,
             )
         except (KeyError, ValueError) as error:
-            raise RecordError(f"task {task.id}: its payload is not a home: {error}; use tasks of the panel") from None
+            raise RecordError(
+                f"task {task.id}: its payload is not a home: {error}; use tasks of the task set"
+            ) from None
 
 
 # The six task categories of the household: what they ask for, when they are solved, and how instances are drawn.
 
 ENV = "household"
-SIZES = PanelSizes(train=2400, validation=240, test=480)
+SIZES = TaskSetSizes(train=2400, validation=240, test=480)
 """Tasks in each task set, over all categories."""
 
 
@@ -302,7 +304,7 @@ class Family:
     """Whether the thing is to be looked at under the desklamp, and not put anywhere."""
 
 
-FAMILIES: Mapping[str, Family] = {
+CATEGORIES: Mapping[str, Family] = {
     "pick": Family(goal="put a {thing} in {target}.", rooms=tuple(ROOMS)),
     "two": Family(goal="put two {thing} in {target}.", rooms=tuple(ROOMS), num_needed=2),
     "clean": Family(goal="put a clean {thing} in {target}.", rooms=("kitchen", "bathroom"), treatment="clean"),
@@ -315,19 +317,19 @@ FAMILIES: Mapping[str, Family] = {
 
 
 @cache
-def build_household_panels(
-    families: tuple[str, ...], rooms: tuple[str, ...], num_receptacles: int, num_objects: int
-) -> Panels:
+def build_household_task_sets(
+    categories: tuple[str, ...], rooms: tuple[str, ...], num_receptacles: int, num_objects: int
+) -> TaskSets:
     """The task sets for some categories, rooms and a size of home."""
     # Rounded up, so that the task set is not smaller if the number of categories does not divide its size.
-    sizes = PanelSizes(*(-(-size // len(families)) for size in SIZES))
+    sizes = TaskSetSizes(*(-(-size // len(categories)) for size in SIZES))
     size_of_home = num_receptacles, num_objects
-    return interleave([draw_panels(ENV, draw, family, rooms, *size_of_home, sizes=sizes) for family in families])
+    return interleave([draw_task_sets(ENV, draw, family, rooms, *size_of_home, sizes=sizes) for family in categories])
 
 
 def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects: int, index: int) -> Proposal:
     """The instance of a category with an index."""
-    rules = FAMILIES[family]
+    rules = CATEGORIES[family]
     draws = Draws(ENV, family, num_receptacles, num_objects, index)
     room = ROOMS[draws.pick([room for room in rules.rooms if room in rooms])]
     able = TREATABLE.get(rules.treatment)

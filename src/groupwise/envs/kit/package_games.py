@@ -28,8 +28,16 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import PrivateRandom, undo_draws
 from groupwise.envs.kit.packages import package_version
-from groupwise.envs.kit.panel import Panels, PanelSizes, Proposal, build_panels, check_env, choose_split, panel_sizes_of
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import (
+    Proposal,
+    TaskSets,
+    TaskSetSizes,
+    build_task_sets,
+    check_env,
+    choose_split,
+    task_set_sizes_of,
+)
 from groupwise.envs.kit.words import vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.system.errors import RecordError
@@ -76,9 +84,11 @@ class PackageGames(Part):
     distribution: ClassVar[str]
     """The package that has the games; its version is part of the tasks' identity."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         options = json.dumps(self.kwargs, sort_keys=True)
-        return choose_split(_build_panels(type(self), self.id, options, self.seeds_differ, panel_sizes_of(self)), split)
+        return choose_split(
+            _build_task_sets(type(self), self.id, options, self.seeds_differ, task_set_sizes_of(self)), split
+        )
 
     def open(self, task: Task) -> GameEnvironment:
         """A task's game at its beginning; it is made once and then copied."""
@@ -146,8 +156,8 @@ class GameEnvironment(SteppedEnvironment):
             self._game = part.begin(task.payload["id"], task.payload["kwargs"], task.seed)
             if self._game.instance != task.payload["instance"]:
                 raise RecordError(
-                    f"task {task.id}: its seed gives another game than in the panel; use the package and Python "
-                    "version that made the panel, and a game that does not depend on the order of a set"
+                    f"task {task.id}: its seed gives another game than in the task set; use the package and Python "
+                    "version that made the task set, and a game that does not depend on the order of a set"
                 )
             self._progress.observation = self._observe(self._game.first)
 
@@ -196,7 +206,9 @@ def _make_copier(game: PackageGame) -> Callable[[], PackageGame]:
 
 
 @lru_cache(8)
-def _build_panels(games: type[PackageGames], id: str, options: str, seeds_differ: bool, sizes: PanelSizes) -> Panels:
+def _build_task_sets(
+    games: type[PackageGames], id: str, options: str, seeds_differ: bool, sizes: TaskSetSizes
+) -> TaskSets:
     """The task sets of a game: its instances by the seeds 0, 1, 2, ..., each in the split of its content."""
     kwargs = json.loads(options)
     part = games(id=id, kwargs=kwargs, seeds_differ=seeds_differ)
@@ -208,7 +220,7 @@ def _build_panels(games: type[PackageGames], id: str, options: str, seeds_differ
             instance = part.begin(id, kwargs, seed).instance
         return Proposal(payload={**payload, "instance": instance}, seed=seed, tags=(id,))
 
-    return build_panels(games.env, propose, sizes=sizes._asdict())
+    return build_task_sets(games.env, propose, sizes=sizes._asdict())
 
 
 def summarise_error(error: Exception) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from groupwise.data.records import Task
-from groupwise.envs.environment import NO_FACTS, AttemptEnded, Observation, Outcome
+from groupwise.envs.environment import NO_INFO, Observation, Outcome, RolloutEnded
 from groupwise.envs.kit.words import NOTHING_HAPPENS
 
 
@@ -29,7 +29,7 @@ class Progress:
     def step(self) -> int:
         """Begin a step; return its index."""
         if self.ended:
-            raise AttemptEnded(f"task {self._task.id}: the rollout ended after {self.steps} steps; open the task again")
+            raise RolloutEnded(f"task {self._task.id}: the rollout ended after {self.steps} steps; open the task again")
         self.steps += 1
         return self.steps - 1
 
@@ -43,7 +43,7 @@ class Progress:
         cut_off: bool = False,
         ended: bool = False,
         note: str = "",
-        facts: Mapping[str, Any] | None = None,
+        info: Mapping[str, Any] | None = None,
     ) -> Outcome:
         """Finish a step.
 
@@ -61,7 +61,7 @@ class Progress:
             accepted=accepted,
             success=False if truncated else success,
             note=note,
-            facts=NO_FACTS if facts is None else facts,
+            info=NO_INFO if info is None else info,
         )
 
     def fork(self) -> Progress:

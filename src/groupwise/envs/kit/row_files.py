@@ -12,7 +12,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
 
-from groupwise.envs.kit.panel import split_of_content
+from groupwise.envs.kit.task_set import split_of_content
 from groupwise.system.errors import ConfigError, FileError
 from groupwise.system.json_text import parse_json
 

@@ -20,10 +20,10 @@ from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.answers import find_tagged_parts
 from groupwise.envs.kit.bm25 import Bm25
 from groupwise.envs.kit.draws import draw_uniform
-from groupwise.envs.kit.facts import list_named, write_call, write_checks, write_text
-from groupwise.envs.kit.panel import SPLITS, Panels, check_env, choose_split, split_of_content
+from groupwise.envs.kit.info import list_named, write_call, write_checks, write_text
 from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.row_files import Row, read_rows, read_text
+from groupwise.envs.kit.task_set import SPLITS, TaskSets, check_env, choose_split, split_of_content
 from groupwise.envs.kit.words import prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
@@ -70,8 +70,8 @@ class SearchQa(Part, slot="env"):
     goal_in_text: bool = False
     """Whether each text begins with the question."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.documents, self.questions), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(_build_task_sets(self.documents, self.questions), split)
 
     def open(self, task: Task) -> SearchQaEnvironment:
         check_env(task, ENV)
@@ -79,7 +79,7 @@ class SearchQa(Part, slot="env"):
         if task.payload["corpus"] != corpus.digest:
             raise RecordError(
                 f"task {task.id} was made for the documents {task.payload['corpus']}, but these are {corpus.digest}; "
-                "open it with the documents of its panel"
+                "open it with the documents of its task set"
             )
         return SearchQaEnvironment(task, self, corpus)
 
@@ -119,36 +119,36 @@ class SearchQaEnvironment(SteppedEnvironment):
         said = action[:MAX_RESPONSE_CHARACTERS]
         name, text = next(find_tagged_parts(said, "search", "answer"), ("", ""))
         if not text.strip():
-            facts = self._tell_facts(said, checks=write_checks(read=False))
-            return self._progress.outcome(self._observe(NOT_UNDERSTOOD), accepted=False, facts=facts)
+            info = self._tell_info(said, checks=write_checks(read=False))
+            return self._progress.outcome(self._observe(NOT_UNDERSTOOD), accepted=False, info=info)
         if name == "answer":
             return self._answer(said, text)
         documents = self._corpus.search(text, self._part.num_results)
         self._titles_read |= {document.title for document in documents}
-        facts = self._tell_facts(said, query=text, checks=write_checks(read=True, fits=True))
-        facts["documents"] = [write_text(document.title) for document in documents]
+        info = self._tell_info(said, query=text, checks=write_checks(read=True, fits=True))
+        info["documents"] = [write_text(document.title) for document in documents]
         shown = [
             _show_document(number, document, self._part.num_words) for number, document in enumerate(documents, start=1)
         ]
         found = f"<information>{' '.join(shown)}</information>" if shown else NO_RESULTS
-        return self._progress.outcome(self._observe(found), facts=facts)
+        return self._progress.outcome(self._observe(found), info=info)
 
     def _answer(self, said: str, answer: str) -> Outcome:
         right, graded_match = exact_match(answer, self._answers), f1(answer, self._answers)
         worth = float(right) if self._part.score == "exact" else graded_match
-        facts = self._tell_facts(said, checks=write_checks(read=True, fits=True, right=right))
+        info = self._tell_info(said, checks=write_checks(read=True, fits=True, right=right))
         # All right answers get one text, in any wording.
-        facts["answer"] = self._gold["gold_answer"] if right else write_text(normalise(answer))
-        facts |= {"exact": right, "graded_match": graded_match}
+        info["answer"] = self._gold["gold_answer"] if right else write_text(normalise(answer))
+        info |= {"exact": right, "graded_match": graded_match}
         seen = self._observe("Right." if right else "Wrong.")
-        return self._progress.outcome(seen, success=right, reward=worth * self._part.success_reward, facts=facts)
+        return self._progress.outcome(seen, success=right, reward=worth * self._part.success_reward, info=info)
 
-    def _tell_facts(self, said: str, *, checks: dict[str, bool], query: str | None = None) -> dict[str, Any]:
+    def _tell_info(self, said: str, *, checks: dict[str, bool], query: str | None = None) -> dict[str, Any]:
         calls = [] if query is None else [write_call("search", {"query": query.strip()})]
-        facts = {**self._gold, "calls": calls, "num_calls": len(calls), "checks": checks}
+        info = {**self._gold, "calls": calls, "num_calls": len(calls), "checks": checks}
         if "gold_entities" in self._gold:
-            facts["entities"] = list_named(self._gold["gold_entities"], said)
-        return facts
+            info["entities"] = list_named(self._gold["gold_entities"], said)
+        return info
 
     def expert(self) -> str | None:
         if self._progress.ended:
@@ -177,23 +177,23 @@ def _show_document(number: int, document: Document, num_words: int | None = None
 
 
 @lru_cache(maxsize=4)
-def _build_panels(documents: str, questions: str) -> Panels:
+def _build_task_sets(documents: str, questions: str) -> TaskSets:
     corpus = read_corpus(documents)
     # In random order: files tend to put similar questions together.
     ordered = sorted(read_questions(questions), key=lambda question: draw_uniform(ENV, "panel", question.question))
-    panels: dict[str, list[Task]] = {split: [] for split in SPLITS}
+    task_sets: dict[str, list[Task]] = {split: [] for split in SPLITS}
     for asked in ordered:
         about = {"question": asked.question, "answers": list(asked.answers), "titles": list(asked.titles)}
         tags = (f"hops {len(asked.titles)}",) if asked.titles else ()
         task = Task.create(env=ENV, split=asked.split, payload=about | {"corpus": corpus.digest}, tags=tags)
-        panels[asked.split].append(task)
-    for split, tasks in panels.items():
+        task_sets[asked.split].append(task)
+    for split, tasks in task_sets.items():
         if not tasks:
             raise ConfigError(
-                f"search_qa: none of {len(ordered)} questions is in the {split} panel; add questions, or give each a "
-                "`split`"
+                f"search_qa: none of {len(ordered)} questions is in the {split} task set; add questions, or give each "
+                "a `split`"
             )
-    return {split: tuple(tasks) for split, tasks in panels.items()}
+    return {split: tuple(tasks) for split, tasks in task_sets.items()}
 
 
 # Documents to search and questions to answer, built-in or the user's.
@@ -315,7 +315,7 @@ def exact_match(answer: str, right: Sequence[str]) -> bool:
 
 
 def f1(answer: str, right: Sequence[str]) -> float:
-    """The best overlap of words with a right answer: the harmonic mean of precision and recall.
+    """The best overlap of words with a right answer: the harmonic mean of precision and replay.
 
     >>> round(f1("the Amber Sea in the north", ["the Amber Sea"]), 3)
     0.667

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import Draws, draw_uniform
-from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import Proposal, TaskSetSizes, check_env, choose_split, draw_task_sets
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
@@ -143,7 +143,7 @@ def _tell_lamp(corridor: Corridor, stand: Stand, lamp: int) -> str:
     return f"Lamp {corridor.names[lamp]} is {corridor.lamps[lamp][stand.lit[lamp]]}."
 
 
-SIZES = PanelSizes(train=1000, validation=100, test=200)
+SIZES = TaskSetSizes(train=1000, validation=100, test=200)
 """Tasks in each task set, if there are so many different corridors."""
 MAX_ROOMS = 12
 GOAL = "get out."
@@ -197,9 +197,9 @@ class Aliased(Part, slot="env", self_contained=True):
             )
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         shape = self.hidden_bits, self.passages, self.num_doors, self.num_colours
-        return choose_split(draw_panels(ENV, _draw, shape, self.noise, self.max_steps, sizes=SIZES), split)
+        return choose_split(draw_task_sets(ENV, _draw, shape, self.noise, self.max_steps, sizes=SIZES), split)
 
     def open(self, task: Task) -> AliasedEnvironment:
         check_env(task, ENV)

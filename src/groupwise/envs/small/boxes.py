@@ -12,13 +12,13 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, describe_cells, is_inside, list_cells, shift
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import Proposal, TaskSetSizes, check_env, choose_split, draw_task_sets
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
 ENV = "boxes"
-SIZES = PanelSizes(train=1000, validation=100, test=200)
+SIZES = TaskSetSizes(train=1000, validation=100, test=200)
 """Tasks in each task set, if there are so many different levels."""
 MAX_SIZE = 8
 
@@ -76,9 +76,9 @@ class Boxes(Part, slot="env", self_contained=True):
             )
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         settings = self.size, self.num_boxes, self.num_walls, self.num_moves
-        return choose_split(draw_panels(ENV, _draw, *settings, sizes=SIZES), split)
+        return choose_split(draw_task_sets(ENV, _draw, *settings, sizes=SIZES), split)
 
     def open(self, task: Task) -> BoxesEnvironment:
         check_env(task, ENV)
@@ -100,7 +100,7 @@ class BoxesEnvironment(SteppedEnvironment):
         self._part, payload = part, task.payload
         self._level = BoxLevel(payload["size"], _read_cells(payload["walls"]), _read_cells(payload["targets"]))
         self._position = Position((payload["start"][0], payload["start"][1]), _read_cells(payload["boxes"]))
-        self._plan: dict[Position, str] = {}  # facts about the level, true in every fork
+        self._plan: dict[Position, str] = {}  # info about the level, true in every fork
         self._progress.observation = self._observe()
 
     def act(self, action: str) -> Outcome:

@@ -11,13 +11,13 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, is_inside, list_cells, shift
 from groupwise.envs.kit.draws import Draws, draw_uniform
-from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import Proposal, TaskSetSizes, check_env, choose_split, draw_task_sets
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
 ENV = "gridworld"
-SIZES = PanelSizes(train=1000, validation=100, test=200)
+SIZES = TaskSetSizes(train=1000, validation=100, test=200)
 """Tasks in each task set, if there are so many different lakes."""
 MAX_SIZE = 10
 SIDEWAYS = {"up": ("left", "right"), "down": ("left", "right"), "left": ("up", "down"), "right": ("up", "down")}
@@ -54,9 +54,9 @@ class Gridworld(Part, slot="env", self_contained=True):
     goal_in_text: bool = False
     """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         settings = self.size, self.num_holes, self.slip, self.max_steps
-        return choose_split(draw_panels(ENV, _draw, *settings, sizes=SIZES), split)
+        return choose_split(draw_task_sets(ENV, _draw, *settings, sizes=SIZES), split)
 
     def open(self, task: Task) -> GridworldEnvironment:
         check_env(task, ENV)

@@ -10,14 +10,14 @@ from pydantic import Field, model_validator
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.facts import list_named, write_call, write_checks, write_text
-from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.info import list_named, write_call, write_checks, write_text
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import Proposal, TaskSetSizes, check_env, choose_split, draw_task_sets
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
 from groupwise.parts.part import Part
 
 ENV = "lookup"
-SIZES = PanelSizes(train=2000, validation=200, test=400)
+SIZES = TaskSetSizes(train=2000, validation=200, test=400)
 PEOPLE = ("anna", "ben", "clara", "david", "emma", "felix", "greta", "hugo")
 TIES = ("boss", "friend", "neighbour", "teacher")
 """What leads from a person to another."""
@@ -62,8 +62,8 @@ class Lookup(Part, slot="env", self_contained=True):
             )
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(draw_panels(ENV, _draw, self.hops, self.num_people, sizes=SIZES), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(draw_task_sets(ENV, _draw, self.hops, self.num_people, sizes=SIZES), split)
 
     def open(self, task: Task) -> LookupEnvironment:
         check_env(task, ENV)
@@ -99,22 +99,22 @@ class LookupEnvironment(SteppedEnvironment):
             return self._answer(action, rest)
         calls = _read_calls(verb, rest) if self._hops else []
         if self._hops == 0 or verb != "search" or action not in (self.observe().admissible or ()):
-            facts = self._tell_facts(action, calls, write_checks(read=bool(calls), fits=False if calls else None))
+            info = self._tell_info(action, calls, write_checks(read=bool(calls), fits=False if calls else None))
             success = None if self._hops else False
-            return self._progress.outcome(self._observe(NOTHING_HAPPENS), success=success, accepted=False, facts=facts)
+            return self._progress.outcome(self._observe(NOTHING_HAPPENS), success=success, accepted=False, info=info)
         self._known_facts = tuple(sorted({*self._known_facts, rest}))
-        facts = self._tell_facts(action, calls, write_checks(read=True, fits=True))
-        return self._progress.outcome(self._observe(_tell_fact(rest, self._facts[rest])), facts=facts)
+        info = self._tell_info(action, calls, write_checks(read=True, fits=True))
+        return self._progress.outcome(self._observe(_tell_fact(rest, self._facts[rest])), info=info)
 
     def _answer(self, action: str, answer: str) -> Outcome:
         right = is_right_answer(answer, facts=self._facts, chain=self._chain)
         reward = self._part.success_reward if right else 0.0
-        facts = self._tell_facts(action, [], write_checks(read=True, fits=True, right=right))
-        facts |= {"answer": write_text(normalise_answer(answer)), "exact": right}
+        info = self._tell_info(action, [], write_checks(read=True, fits=True, right=right))
+        info |= {"answer": write_text(normalise_answer(answer)), "exact": right}
         seen = self._observe("Right." if right else "Wrong.")
-        return self._progress.outcome(seen, success=right, reward=reward, facts=facts)
+        return self._progress.outcome(seen, success=right, reward=reward, info=info)
 
-    def _tell_facts(self, action: str, calls: list[Any], checks: dict[str, bool]) -> dict[str, Any]:
+    def _tell_info(self, action: str, calls: list[Any], checks: dict[str, bool]) -> dict[str, Any]:
         entities = list_named(self._gold["gold_entities"], action)
         return {**self._gold, "calls": calls, "num_calls": len(calls), "entities": entities, "checks": checks}
 

@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 from groupwise.data.records import Task
 from groupwise.envs.environment import Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
 from groupwise.envs.kit.progress import SteppedEnvironment, show_text
+from groupwise.envs.kit.task_set import Proposal, TaskSetSizes, check_env, choose_split, draw_task_sets
 from groupwise.envs.kit.words import split_words, vocabulary_of
 from groupwise.parts.part import Part
 
@@ -109,7 +109,7 @@ def _find_words(text: str) -> list[str]:
 
 
 ENV = "ranked_lists"
-SIZES = PanelSizes(train=8000, validation=200, test=400)
+SIZES = TaskSetSizes(train=8000, validation=200, test=400)
 BEST, NOT_BEST, NO_LIST = "No order is better.", "There is a better order.", "That is not a list."
 
 
@@ -151,8 +151,8 @@ class RankedLists(Part, slot="env", self_contained=True):
             )
         return self
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(draw_panels(ENV, _draw, self.num_offered, sizes=SIZES), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(draw_task_sets(ENV, _draw, self.num_offered, sizes=SIZES), split)
 
     def open(self, task: Task) -> RankedListsEnvironment:
         check_env(task, ENV)
@@ -181,7 +181,7 @@ class RankedListsEnvironment(SteppedEnvironment):
         length, offered = self._part.list_length, list(self._relevance.values())
         best = sorted(offered, reverse=True)[:length]
         read = read_list(action, self._relevance)
-        facts = {
+        info = {
             "items": list(read.names),
             "item_relevance": list(read.relevance),
             "items_exact": [degree == ideal for degree, ideal in zip(read.relevance, best, strict=False)],
@@ -190,14 +190,14 @@ class RankedListsEnvironment(SteppedEnvironment):
             "list_length": length,
         }
         if not any(read.names):
-            return self._progress.outcome(show_text(NO_LIST), success=False, accepted=False, facts=facts)
+            return self._progress.outcome(show_text(NO_LIST), success=False, accepted=False, info=info)
         is_best = list(read.relevance) == best
         score = score_order(read.relevance, offered, length=length, gain=self._part.gain)
         return self._progress.outcome(
             show_text(BEST if is_best else NOT_BEST),
             success=is_best,
             reward=self._part.success_reward * score,
-            facts={"graded_match": score, **facts},
+            info={"graded_match": score, **info},
         )
 
     def expert(self) -> str | None:

@@ -12,12 +12,12 @@ from pydantic import Field
 
 from groupwise.data.records import Task
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
+from groupwise.envs.kit.task_set import Proposal, TaskSetSizes, check_env, choose_split, draw_task_sets
 from groupwise.envs.webshop.catalogue import LIMITS, Catalogue, Goal, Product, append_price_limit, draw_price_limit
 from groupwise.envs.webshop.environment import ShopEnvironment, ShopPart, collect_shop_vocabulary
 
 ENV = "storefront"
-SIZES = PanelSizes(train=2000, validation=200, test=400)
+SIZES = TaskSetSizes(train=2000, validation=200, test=400)
 ASIN = "0123456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 """Letters and digits of which the shop's names for its products are made."""
 NUM_KINDS = 26
@@ -45,9 +45,9 @@ class Storefront(ShopPart, slot="env", self_contained=True):
     show_chosen: bool = True
     """Whether a product's page says which options were chosen."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
+    def task_set(self, split: str) -> tuple[Task, ...]:
         settings = self.shop, self.num_products, self.num_kinds
-        return choose_split(draw_panels(ENV, _propose, *settings, sizes=SIZES), split)
+        return choose_split(draw_task_sets(ENV, _propose, *settings, sizes=SIZES), split)
 
     def open(self, task: Task) -> ShopEnvironment:
         check_env(task, ENV)

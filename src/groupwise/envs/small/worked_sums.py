@@ -14,13 +14,13 @@ from pydantic import Field
 from groupwise.data.records import Task
 from groupwise.envs.environment import Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.panel import PanelSizes, Proposal, check_env, choose_split, draw_panels
 from groupwise.envs.kit.progress import SteppedEnvironment, show_text
+from groupwise.envs.kit.task_set import Proposal, TaskSetSizes, check_env, choose_split, draw_task_sets
 from groupwise.envs.kit.words import split_words, vocabulary_of
 from groupwise.parts.part import Part
 
 ENV = "worked_sums"
-SIZES = PanelSizes(train=2000, validation=200, test=400)
+SIZES = TaskSetSizes(train=2000, validation=200, test=400)
 
 
 class WorkedSums(Part, slot="env", self_contained=True):
@@ -49,8 +49,8 @@ class WorkedSums(Part, slot="env", self_contained=True):
     success_reward: float = 1.0
     """Reward of a right total."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(draw_panels(ENV, _draw, self.num_terms, self.largest_term, sizes=SIZES), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(draw_task_sets(ENV, _draw, self.num_terms, self.largest_term, sizes=SIZES), split)
 
     def open(self, task: Task) -> WorkedSumsEnvironment:
         check_env(task, ENV)
@@ -78,7 +78,7 @@ class WorkedSumsEnvironment(SteppedEnvironment):
         self._progress.step()
         checked = check_answer(action, self._terms)
         gold = sum(self._terms)
-        facts = {
+        info = {
             "lines_right": list(checked.is_right),
             "lines_on_track": list(checked.is_on_track),
             "line_ends": list(checked.ends),
@@ -87,11 +87,11 @@ class WorkedSumsEnvironment(SteppedEnvironment):
         }
         if checked.total is None:
             seen = show_text("That is not an answer.")
-            return self._progress.outcome(seen, success=False, accepted=False, facts=facts)
+            return self._progress.outcome(seen, success=False, accepted=False, info=info)
         is_right = checked.total == gold
         reward = self._part.success_reward if is_right else 0.0
         seen = show_text("Right." if is_right else "Wrong.")
-        return self._progress.outcome(seen, success=is_right, reward=reward, facts=facts)
+        return self._progress.outcome(seen, success=is_right, reward=reward, info=info)
 
     def expert(self) -> str | None:
         if self._progress.ended:

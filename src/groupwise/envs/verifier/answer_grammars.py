@@ -232,7 +232,16 @@ _PARTS_OF_A_FUNCTION = (
     *(ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.keyword, ast.Tuple),
     *(ast.List, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context),
 )
-_CANARIES = ("().__class__", "print(1)", "x.is_zero", "[1][0]", "Symbol('a b')", "sympify('1')", "lambda: 1", "S('1')")
+_WEIGHT_CHECKS = (
+    "().__class__",
+    "print(1)",
+    "x.is_zero",
+    "[1][0]",
+    "Symbol('a b')",
+    "sympify('1')",
+    "lambda: 1",
+    "S('1')",
+)
 """Harmless texts that evaluation accepts and the grammar rejects."""
 
 
@@ -258,7 +267,7 @@ def guard_sympy() -> None:
         stringify_expr=stringify_bounded, eval_expr=read, compile=lambda tree, *_: tree, exec=lend_names
     )
     lambdify.__dict__["compile"] = _compile_arithmetic
-    for text in _CANARIES:
+    for text in _WEIGHT_CHECKS:
         for evaluate in (True, False):
             _expect_refusal(parser, text, evaluate=evaluate)
     try:

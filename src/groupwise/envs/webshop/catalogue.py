@@ -121,7 +121,7 @@ class Catalogue:
         if made_for != self.digest:
             raise RecordError(
                 f"task {task.id} was made for the catalogue {made_for}, but this one is {self.digest}; "
-                "open it with the products and fields of its panel"
+                "open it with the products and fields of its task set"
             )
 
     @cached_property

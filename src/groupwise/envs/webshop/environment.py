@@ -13,9 +13,9 @@ from pydantic import Field
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.facts import write_call, write_checks, write_text
-from groupwise.envs.kit.panel import Panels, check_env, choose_split
+from groupwise.envs.kit.info import write_call, write_checks, write_text
 from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import TaskSets, check_env, choose_split
 from groupwise.envs.kit.words import split_words, vocabulary_of
 from groupwise.envs.webshop.catalogue import (
     LIMIT_TEXT,
@@ -81,10 +81,10 @@ class ShopEnvironment(SteppedEnvironment):
         page = None if read is None else self._follow(*read)
         if page is None:
             checks = write_checks(read=read is not None, fits=None if read is None else False)
-            return self._progress.outcome(self.observe(), accepted=False, facts=self._tell_facts(read, checks))
+            return self._progress.outcome(self.observe(), accepted=False, info=self._tell_info(read, checks))
         seen = self._show(page)
         if not page.is_bought:
-            return self._progress.outcome(seen, facts=self._tell_facts(read, write_checks(read=True, fits=True)))
+            return self._progress.outcome(seen, info=self._tell_info(read, write_checks(read=True, fits=True)))
         score = score_purchase(
             self._catalogue.by_asin[page.asin],
             dict(page.chosen),
@@ -95,8 +95,8 @@ class ShopEnvironment(SteppedEnvironment):
         )
         right = score.total == 1.0
         worth = score.total if self._rules.is_graded else float(right)
-        facts = self._tell_facts(None, write_checks(read=True, fits=True, right=right)) | self._tell_match(score)
-        return self._progress.outcome(seen, success=right, reward=worth * self._rules.success_reward, facts=facts)
+        info = self._tell_info(None, write_checks(read=True, fits=True, right=right)) | self._tell_match(score)
+        return self._progress.outcome(seen, success=right, reward=worth * self._rules.success_reward, info=info)
 
     def expert(self) -> str | None:
         """Search for the instruction, go to the product that it was written for, choose its options, buy.
@@ -146,7 +146,7 @@ class ShopEnvironment(SteppedEnvironment):
         target_words = split_words(target)  # a tokenizer may put spaces around punctuation
         return next((page for text, page in self._buttons.items() if split_words(text) == target_words), None)
 
-    def _tell_facts(self, read: tuple[str, str] | None, checks: dict[str, bool]) -> dict[str, Any]:
+    def _tell_info(self, read: tuple[str, str] | None, checks: dict[str, bool]) -> dict[str, Any]:
         calls = []
         if read is not None:
             verb, target = read
@@ -333,8 +333,10 @@ class Webshop(ShopPart, slot="env"):
     num_validation: Annotated[int, Field(ge=1)] = NUM_VALIDATION
     """Goals of the validation set: those after them."""
 
-    def panel(self, split: str) -> tuple[Task, ...]:
-        return choose_split(_build_panels(self.path, self.size, self.goals, self.num_test, self.num_validation), split)
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(
+            _build_task_sets(self.path, self.size, self.goals, self.num_test, self.num_validation), split
+        )
 
     def open(self, task: Task) -> ShopEnvironment:
         check_env(task, ENV)
@@ -365,7 +367,7 @@ def _load_goals(path: str, size: str, goals: str) -> list[Goal]:
 
 
 @lru_cache(maxsize=4)
-def _build_panels(path: str, size: str, goals: str, num_test: int, num_validation: int) -> Panels:
+def _build_task_sets(path: str, size: str, goals: str, num_test: int, num_validation: int) -> TaskSets:
     ordered = _load_goals(path, size, goals)
     cut = {
         "test": ordered[:num_test],
@@ -378,7 +380,7 @@ def _build_panels(path: str, size: str, goals: str, num_test: int, num_validatio
             f"({num_validation}) leave none for training; decrease num_test and num_validation"
         )
     catalogue, seen = _load_catalogue(path, size), set[Hashable]()
-    panels: dict[str, tuple[Task, ...]] = {}
+    task_sets: dict[str, tuple[Task, ...]] = {}
     for split, chosen in cut.items():
         # A goal that occurs again is left out, or the run trains on test goals. The price limit makes no difference.
         fresh: dict[Hashable, Goal] = {}
@@ -388,7 +390,7 @@ def _build_panels(path: str, size: str, goals: str, num_test: int, num_validatio
             if content not in seen:
                 fresh[content] = goal
         seen |= set(fresh)
-        panels[split] = tuple(
+        task_sets[split] = tuple(
             Task.create(
                 env=ENV,
                 split=split,
@@ -397,4 +399,4 @@ def _build_panels(path: str, size: str, goals: str, num_test: int, num_validatio
             )
             for goal in fresh.values()
         )
-    return panels
+    return task_sets

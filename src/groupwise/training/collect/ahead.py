@@ -17,7 +17,7 @@ from groupwise.credit.filters import Staleness
 from groupwise.rollout.episodes import Player, StopSignal
 from groupwise.store.journal_file import report_damage
 from groupwise.system.errors import TrainingError
-from groupwise.training.collect.collect import PlayedRounds, UpdateAttempts, collect_update, play_rounds, prepare_update
+from groupwise.training.collect.collect import PlayedRounds, UpdateRollouts, collect_update, play_rounds, prepare_update
 from groupwise.training.collect.pending import read_pending
 from groupwise.training.config.run_config import RunConfig, lacks_correction
 from groupwise.training.observer import Stopwatch
@@ -32,7 +32,7 @@ def open_source(run: Run, done: int) -> PlayedNow:
     return kinds[run.config.rollout.lag](run, read_ready(run, done))
 
 
-def read_ready(run: Run, done: int) -> dict[int, UpdateAttempts]:
+def read_ready(run: Run, done: int) -> dict[int, UpdateRollouts]:
     """The rollouts that were sampled ahead when update `done` was written, by their update."""
     with report_damage(run.paths.journal):
         return {number: read_pending(pending) for number, pending in run.journal.read_pending(done).items()}
@@ -42,28 +42,29 @@ def check_ready(run: Run, done: int) -> None:
     """Stop a resumed run if its new lag would drop the rollouts that are ready, or train them without correction."""
     rollout, updates = run.config.rollout, run.config.training.updates
     ages = {
-        number: compute_age_metrics(attempts.chosen, number - 1).get("rollout/max_age", 0.0)
-        for number, attempts in read_ready(run, done).items()
+        number: compute_age_metrics(rollouts.chosen, number - 1).get("rollout/max_staleness", 0.0)
+        for number, rollouts in read_ready(run, done).items()
         if number <= updates
     }
-    oldest, max_age = max(ages.values(), default=0.0), _find_max_age(run.config)
-    if oldest <= max_age:
+    oldest, max_staleness = max(ages.values(), default=0.0), _find_max_age(run.config)
+    if oldest <= max_staleness:
         return
-    advice = f"rollout.max_age = {oldest:g}, also in a filter on staleness that the run file has,"
+    advice = f"rollout.max_staleness = {oldest:g}, also in a filter on staleness that the run file has,"
     if not rollout.lag:  # with that number of updates, nothing is sampled ahead
-        advice = f"rollout.lag = 1, rollout.max_age = {oldest:g} and training.updates = {max(ages)}"
+        advice = f"rollout.lag = 1, rollout.max_staleness = {oldest:g} and training.updates = {max(ages)}"
     raise TrainingError(
         f"{run.folder}: rollouts that are ready for the next updates are up to {oldest:g} policy versions old, but "
-        f"rollout.lag = {rollout.lag} and rollout.max_age = {rollout.max_age} train none that is older than "
-        f"{max_age:g}; resume with {advice} until there is a checkpoint of update {max(ages)}, then with these settings"
+        f"rollout.lag = {rollout.lag} and rollout.max_staleness = {rollout.max_staleness} train none that is older "
+        f"than {max_staleness:g}; resume with {advice} until there is a checkpoint of update {max(ages)}, then with "
+        f"these settings"
     )
 
 
 def _find_max_age(config: RunConfig) -> float:
     """The highest staleness that the settings train, with a correction if one is needed."""
-    bounds: list[float] = [part.max_age for part in config.algorithm.filters if isinstance(part, Staleness)]
+    bounds: list[float] = [part.max_staleness for part in config.algorithm.filters if isinstance(part, Staleness)]
     if config.rollout.lag:
-        bounds.append(config.rollout.max_age)
+        bounds.append(config.rollout.max_staleness)
     elif config.rollout.corrects_lag and lacks_correction(config.algorithm):
         bounds.append(0)
     return min(bounds, default=inf)
@@ -76,15 +77,15 @@ class PlayedNow:
     update that it was requested for. Rollouts that were sampled ahead before a resume, at another lag, come first.
     """
 
-    def __init__(self, run: Run, ready: Mapping[int, UpdateAttempts] | None = None) -> None:
+    def __init__(self, run: Run, ready: Mapping[int, UpdateRollouts] | None = None) -> None:
         self._run = run
         self._ready = dict(ready or {})
 
-    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
+    def take(self, number: int, clock: Stopwatch) -> UpdateRollouts:
         """Wait for the rollouts of an update; rollouts of later ones may begin."""
         return self._ready.pop(number) if number in self._ready else collect_update(self._run, number)
 
-    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
+    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateRollouts]:
         """The rollouts that were sampled ahead, by update, after update `number` is learned and before its weight sync.
 
         They are saved with update `number`, so a resumed run need not sample them again.
@@ -103,17 +104,17 @@ class OneStepOffPolicy(PlayedNow):
     ahead.
     """
 
-    def __init__(self, run: Run, ready: Mapping[int, UpdateAttempts]) -> None:
+    def __init__(self, run: Run, ready: Mapping[int, UpdateRollouts]) -> None:
         super().__init__(run, ready)
         self._playing: PlayingThread | None = None
 
-    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
-        attempts, following = super().take(number, clock), number + 1
+    def take(self, number: int, clock: Stopwatch) -> UpdateRollouts:
+        rollouts, following = super().take(number, clock), number + 1
         if following <= self._run.config.training.updates and following not in self._ready:
             self._playing = PlayingThread(self._run, following, self._run.player)
-        return attempts
+        return rollouts
 
-    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
+    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateRollouts]:
         """Wait for the next update's rollouts, and prepare them while the engine still has their weights."""
         if self._playing is not None:
             clock.begin_stage("wait")
@@ -129,24 +130,25 @@ class OneStepOffPolicy(PlayedNow):
 
 
 class PlayedFreely(PlayedNow):
-    """Samples the rollouts of the next `max_age` updates, one thread per update, also during weight syncs (lag "free").
+    """Samples the rollouts of the next `max_staleness` updates, one thread per update, also during weight syncs (lag
+    "free").
 
-    The rollouts of update k begin when the learner reaches version k - 1 - max_age. No token is therefore older than
-    `max_age` versions when it is trained. An update's rollouts are trained together, in the requested order, and none
-    is discarded: slow tasks are not underrepresented.
+    The rollouts of update k begin when the learner reaches version k - 1 - max_staleness. No token is therefore older
+    than `max_staleness` versions when it is trained. An update's rollouts are trained together, in the requested order,
+    and none is discarded: slow tasks are not underrepresented.
 
     Results depend on timing, so a run cannot be reproduced. Finished rollouts are saved with each update; a resumed run
     samples the unfinished ones again, at the same tasks.
     """
 
-    def __init__(self, run: Run, ready: Mapping[int, UpdateAttempts]) -> None:
+    def __init__(self, run: Run, ready: Mapping[int, UpdateRollouts]) -> None:
         super().__init__(run, ready)
         self._playing: dict[int, PlayingThread] = {}
         self._idle: list[Player] = []
         """Players that are not in use, each with a host and a prompter of its own."""
 
-    def take(self, number: int, clock: Stopwatch) -> UpdateAttempts:
-        last = min(number + self._run.config.rollout.max_age, self._run.config.training.updates)
+    def take(self, number: int, clock: Stopwatch) -> UpdateRollouts:
+        last = min(number + self._run.config.rollout.max_staleness, self._run.config.training.updates)
         for following in range(number, last + 1):
             if following not in self._ready and following not in self._playing:
                 player = self._idle.pop() if self._idle else self._open_player()
@@ -156,7 +158,7 @@ class PlayedFreely(PlayedNow):
             self._prepare(self._playing[number])
         return super().take(number, clock)
 
-    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateAttempts]:
+    def finish_ahead(self, number: int, clock: Stopwatch) -> Mapping[int, UpdateRollouts]:
         """Prepare the rollouts that are finished by now, without waiting."""
         clock.begin_stage("prepare")
         for playing in [playing for playing in self._playing.values() if playing.has_ended()]:
@@ -196,7 +198,7 @@ class PlayingThread:
         self.number, self.player = number, player
         self._run, self._stop, self._future = run, StopSignal(), Future[PlayedRounds]()
         self._num_threads = torch.get_num_threads()
-        self._thread = Thread(target=self._play, name=f"attempts of update {number}", daemon=True)
+        self._thread = Thread(target=self._play, name=f"rollouts of update {number}", daemon=True)
         self._thread.start()
 
     def has_ended(self) -> bool:

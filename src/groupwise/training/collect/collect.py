@@ -10,36 +10,36 @@ from itertools import chain, islice
 from operator import attrgetter
 
 from groupwise.credit import score_trajectory, shape_group
-from groupwise.data.past_attempts import RecalledAttempt
+from groupwise.data.past_rollouts import ReplayedRollout
 from groupwise.data.records import Origin, SetAside, Task, Trajectory, has_survived
 from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import Engine
 from groupwise.parts.part import Part, kind_of
-from groupwise.parts.slots import Admission, Draw, Replay
+from groupwise.parts.slots import Draw, Replay, RolloutFilter
 from groupwise.parts.stateful import StateBefore
 from groupwise.rollout.environment_runner import EnvTiming
-from groupwise.rollout.episodes import Attempt, Player
+from groupwise.rollout.episodes import Player, Rollout
 from groupwise.rollout.plans import (
-    AttemptPlan,
-    AttemptRequest,
     Joining,
     Played,
     PlayedRound,
+    RolloutPlan,
+    RolloutRequest,
     check_requests,
     join_groups,
     merge_by_task,
-    strip_guidance,
+    strip_hint,
 )
 from groupwise.rollout.prompts import Prompter
-from groupwise.store.attempt_index import PastAttempts
 from groupwise.store.journal import Journal
+from groupwise.store.rollout_index import PastRollouts
 from groupwise.system.errors import ConfigError, TrainingError
-from groupwise.training.collect.measuring import measure_attempts
+from groupwise.training.collect.measuring import run_scorers
 from groupwise.training.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
-class UpdateAttempts:
+class UpdateRollouts:
     """The rollouts of an update: all that were sampled, and those of them that are compared and trained on."""
 
     played: Sequence[Trajectory]
@@ -49,7 +49,7 @@ class UpdateAttempts:
     show what the policy can do."""
     chosen: Sequence[Trajectory]
     """The rollouts that are compared and trained on, group by group."""
-    recalled: Sequence[RecalledAttempt] = ()
+    replayed: Sequence[ReplayedRollout] = ()
     left_out: int = 0
     """Number of past rollouts that were not replayed because the policy has changed too much since then."""
     set_aside: Sequence[SetAside] = ()
@@ -63,16 +63,16 @@ class UpdateAttempts:
     waiting: EnvTiming = field(default_factory=EnvTiming)
     played_in: float | None = None
     """Seconds of sampling in another thread; None = the loop sampled them."""
-    measures_cost: Mapping[str, float] = field(default_factory=dict)
+    scorer_costs: Mapping[str, float] = field(default_factory=dict)
     """Tokens that scorers read and sampled, and their questions, as metrics; empty without scorers."""
 
 
-def collect_update(run: Run, number: int) -> UpdateAttempts:
+def collect_update(run: Run, number: int) -> UpdateRollouts:
     """Sample rollouts until the plan asks for no more, and prepare them for learning."""
     return prepare_update(run, play_rounds(run, number))
 
 
-def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
+def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateRollouts:
     """Choose, filter, score, shape and replay."""
     algorithm, plan, number = run.config.algorithm, run.config.plan, rounds.number
     played = Played(update=number, rounds=rounds.rounds)
@@ -83,79 +83,79 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateAttempts:
     groups: Sequence[Sequence[Trajectory]]
     groups, replaced = join_groups(chosen, rounds.joining)
     num_joined, set_aside, not_admitted = sum(map(len, groups)), [*replaced], list[SetAside]()
-    cost, recalled, left_out = dict[str, float](), list[RecalledAttempt](), 0
-    if algorithm.admissions:
-        groups, not_admitted = admit_attempts(groups, algorithm.admissions, draw=run.draw(number))
+    cost, replayed, left_out = dict[str, float](), list[ReplayedRollout](), 0
+    if algorithm.rollout_filters:
+        groups, not_admitted = admit_rollouts(groups, algorithm.rollout_filters, draw=run.draw(number))
         set_aside += not_admitted
-    if algorithm.measures:
-        groups, cost = measure_attempts(run, number, groups)
+    if algorithm.scorers:
+        groups, cost = run_scorers(run, number, groups)
         measured = {trajectory.id: trajectory for group in groups for trajectory in group}
         survivors = [measured.get(trajectory.id, trajectory) for trajectory in survivors]
     if algorithm.shapers:
         groups = [shape_group(group, algorithm.shapers) for group in groups]
     if algorithm.replay is not None:
-        recalled, left_out = recall_attempts(run, algorithm.replay, number, groups, set_aside)
-    attempts = UpdateAttempts(
+        replayed, left_out = replay_rollouts(run, algorithm.replay, number, groups, set_aside)
+    rollouts = UpdateRollouts(
         played=rounds.played,
         survivors=survivors,
         chosen=list(chain.from_iterable(groups)),
-        recalled=recalled,
+        replayed=replayed,
         left_out=left_out,
         set_aside=set_aside,
         request_words=rounds.request_words,
-        rejected_fraction=len(not_admitted) / max(num_joined, 1) if algorithm.admissions else None,
+        rejected_fraction=len(not_admitted) / max(num_joined, 1) if algorithm.rollout_filters else None,
         waiting=rounds.waiting,
         played_in=rounds.played_in,
-        measures_cost=cost,
+        scorer_costs=cost,
     )
     if not run.part_states.parts:
-        return attempts
-    members = [*attempts.chosen, *(past.trajectory for past in recalled if past.trajectory)]
+        return rollouts
+    members = [*rollouts.chosen, *(past.trajectory for past in replayed if past.trajectory)]
     with run.state_lock:  # rollouts of later updates may read the states meanwhile
-        return replace(attempts, states=run.part_states.describe_before(members))
+        return replace(rollouts, states=run.part_states.describe_before(members))
 
 
 def _check_enough(
-    run: Run, number: int, plan: AttemptPlan, played: Sequence[Trajectory], survivors: Sequence[Trajectory]
+    run: Run, number: int, plan: RolloutPlan, played: Sequence[Trajectory], survivors: Sequence[Trajectory]
 ) -> None:
     """Stop the run if too few rollouts without hints ended without an error."""
-    unguided = [trajectory for trajectory in played if trajectory.origin is Origin.FRESH]
-    if not unguided:
+    unhinted = [trajectory for trajectory in played if trajectory.origin is Origin.FRESH]
+    if not unhinted:
         assert isinstance(plan, Part), "a slot is filled by parts"
         raise ConfigError(
             f"update {number}: the plan {kind_of(type(plan))} asked only for rollouts with hints, which do not show "
-            "what the policy can do alone; ask for some without guidance, forced tokens or a temperature too"
+            "what the policy can do alone; ask for some without hint, forced tokens or a temperature too"
         )
-    if len(survivors) >= max(run.config.training.min_survivors * len(unguided), 1):
+    if len(survivors) >= max(run.config.training.min_survivors * len(unhinted), 1):
         return
-    lost = [trajectory for trajectory in unguided if not has_survived(trajectory)]
+    lost = [trajectory for trajectory in unhinted if not has_survived(trajectory)]
     causes = Counter(trajectory.error or trajectory.stop.value for trajectory in lost)
     listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
     raise TrainingError(
-        f"update {number}: only {len(survivors)} of {len(unguided)} rollouts survived ({listed}); fix the environment"
+        f"update {number}: only {len(survivors)} of {len(unhinted)} rollouts survived ({listed}); fix the environment"
     )
 
 
-def admit_attempts(
-    groups: Sequence[Sequence[Trajectory]], admissions: Sequence[Admission], *, draw: Draw
+def admit_rollouts(
+    groups: Sequence[Sequence[Trajectory]], rollout_filters: Sequence[RolloutFilter], *, draw: Draw
 ) -> tuple[list[Sequence[Trajectory]], list[SetAside]]:
     """Apply the rollout filters: the groups that remain, without empty ones, and the rollouts that were dropped."""
     remaining, set_aside = list(groups), list[SetAside]()
-    for admission in admissions:
-        assert isinstance(admission, Part), "a slot is filled by parts"
-        name, before = kind_of(type(admission)), remaining
-        remaining = [admission(group, draw=draw) for group in before]
+    for rollout_filter in rollout_filters:
+        assert isinstance(rollout_filter, Part), "a slot is filled by parts"
+        name, before = kind_of(type(rollout_filter)), remaining
+        remaining = [rollout_filter(group, draw=draw) for group in before]
         for group, admitted in zip(before, remaining, strict=True):
             ids = {id(member) for member in group}
             admitted_ids = {id(member) for member in admitted}
             if not admitted_ids <= ids or len(admitted_ids) != len(admitted):
                 raise ConfigError(
-                    f"the admission {name}: of the {len(group)} rollouts of {group[0].task.id!r} it returned "
+                    f"the rollout filter {name}: of the {len(group)} rollouts of {group[0].task.id!r} it returned "
                     f"{len(admitted)}, not all of them from this group, or one twice; return some of the given "
                     "rollouts, unchanged"
                 )
             set_aside += [
-                SetAside(trajectory=member, by=f"the admission {name}")
+                SetAside(trajectory=member, by=f"the rollout filter {name}")
                 for member in group
                 if id(member) not in admitted_ids
             ]
@@ -163,27 +163,27 @@ def admit_attempts(
     return remaining, set_aside
 
 
-def recall_attempts(
+def replay_rollouts(
     run: Run,
     replay: Replay,
     number: int,
     groups: Sequence[Sequence[Trajectory]],
     set_aside: Sequence[SetAside],
-) -> tuple[list[RecalledAttempt], int]:
+) -> tuple[list[ReplayedRollout], int]:
     """The past rollouts that join the groups, and the number of those left out because the policy changed too much.
 
     They are numbered after all other rollouts of their group, and marked as off-policy.
     """
-    past_attempts = run.journal.past_attempts
-    wanted = replay(groups, past_attempts, version=number - 1, draw=run.draw(number))
-    read = [(member, past_attempts.read(member.past)) for member in wanted]
+    past_rollouts = run.journal.past_rollouts
+    wanted = replay(groups, past_rollouts, version=number - 1, draw=run.draw(number))
+    read = [(member, past_rollouts.read(member.past)) for member in wanted]
     pairs = [(step.prompt_ids, step.response_ids) for _, past in read for step in past.steps]
     scores = iter(run.engine.score(pairs, temperature=run.config.rollout.temperature))
     tasks = {trajectory.task.id: trajectory.task for group in groups for trajectory in group}
-    following = Counter({group[0].task.id: max(trajectory.attempt for trajectory in group) + 1 for group in groups})
+    following = Counter({group[0].task.id: max(trajectory.rollout for trajectory in group) + 1 for group in groups})
     for trajectory in (aside.trajectory for aside in set_aside):
-        following[trajectory.task.id] = max(following[trajectory.task.id], trajectory.attempt + 1)
-    members: list[RecalledAttempt] = []
+        following[trajectory.task.id] = max(following[trajectory.task.id], trajectory.rollout + 1)
+    members: list[ReplayedRollout] = []
     for member, past in read:
         distance, tokens, logps_now = 0.0, 0, list[tuple[float, ...]]()
         for step, now in zip(past.steps, islice(scores, len(past.steps)), strict=True):
@@ -197,7 +197,7 @@ def recall_attempts(
         trajectory = replace(
             past,
             task=tasks.get(member.task, past.task),
-            attempt=following[member.task],
+            rollout=following[member.task],
             origin=Origin.REPLAYED,
             off_policy=True,
             parent=past.id,
@@ -209,7 +209,7 @@ def recall_attempts(
                 trajectory=trajectory,
                 log_ratio=log_ratio,
                 logps_now=tuple(logps_now) if member.ratio == "recomputed" else (),
-                credit=past_attempts.credit_of(member.past) if member.keeps_credit else (),
+                credit=past_rollouts.credit_of(member.past) if member.keeps_credit else (),
             )
         )
     # Those that are not compared come last.
@@ -247,12 +247,12 @@ def play_rounds(run: Run, number: int, player: Player | None = None) -> PlayedRo
     assert isinstance(plan, Part), "a slot is filled by parts"
     where, tools = f"update {number}: the plan {kind_of(type(plan))}", RunPlanTools(run, number, own.prompter)
     while True:
-        with nullcontext(run.journal.past_attempts) if player is None else _open_past_attempts(run) as past_attempts:
+        with nullcontext(run.journal.past_rollouts) if player is None else _open_past_rollouts(run) as past_rollouts:
             requests = plan.next(
                 Played(update=number, rounds=tuple(rounds.rounds)),
                 run.config.training.tasks,
                 tools=tools,
-                past_attempts=past_attempts,
+                past_rollouts=past_rollouts,
                 draw=run.draw(number),
             )
             if not requests and not rounds.rounds:
@@ -263,7 +263,7 @@ def play_rounds(run: Run, number: int, player: Player | None = None) -> PlayedRo
                 plan,
                 requests,
                 is_known=tools.knows,
-                attempted=rounds.with_group,
+                tried=rounds.with_group,
                 max_tokens=run.config.rollout.max_tokens,
                 end_id=own.prompter.frame.end_id,
                 vocabulary_size=run.learner.vocabulary_size,
@@ -274,68 +274,68 @@ def play_rounds(run: Run, number: int, player: Player | None = None) -> PlayedRo
 
 
 def play_for_update(
-    player: Player, attempts: Sequence[Attempt], *, temperature: float, waiting: EnvTiming
+    player: Player, rollouts: Sequence[Rollout], *, temperature: float, waiting: EnvTiming
 ) -> list[Trajectory]:
     """Run rollouts; forced tokens get the policy's own log-probs. `waiting` counts the environments' time."""
-    played = player.play(attempts, temperature=temperature, waiting=waiting)
-    if any(map(attrgetter("forced"), attempts)):
-        return score_forced(player.engine, attempts, played, temperature)
+    played = player.play(rollouts, temperature=temperature, waiting=waiting)
+    if any(map(attrgetter("forced"), rollouts)):
+        return score_forced(player.engine, rollouts, played, temperature)
     return played
 
 
 @contextmanager
-def _open_past_attempts(run: Run) -> Iterator[PastAttempts]:
+def _open_past_rollouts(run: Run) -> Iterator[PastRollouts]:
     """Open the past rollouts for a thread, which cannot use the run's own SQLite connection."""
     with Journal(run.paths.journal, read_only=True) as journal:
-        yield journal.past_attempts
+        yield journal.past_rollouts
 
 
-def _play_round(run: Run, requests: Sequence[AttemptRequest], rounds: PlayedRounds, player: Player) -> None:
+def _play_round(run: Run, requests: Sequence[RolloutRequest], rounds: PlayedRounds, player: Player) -> None:
     """Run all requests of a round together, and sort the survivors by the group that they are compared with.
 
     If a task comes again within an update, it gets further rollouts with other seeds.
     """
-    attempts: list[Attempt] = []
+    rollouts: list[Rollout] = []
     for request in requests:
         task = request.group_task
         first = rounds.tried[task.id]
-        rounds.tried[task.id] += request.attempts
+        rounds.tried[task.id] += request.rollouts
         for number in range(first, rounds.tried[task.id]):
-            attempts.append(
-                Attempt(
+            rollouts.append(
+                Rollout(
                     task=task,
                     number=number,
                     seed=seed_of(run.config.seed, "update", rounds.number, task.id, number),
                     origin=request.origin,
-                    guidance_text=request.guidance_text,
+                    hint_text=request.hint_text,
                     forced=request.forced,
                     trains_forced=request.trains_forced,
                     temperature=request.temperature,
                     parent=request.parent,
                 )
             )
-    played = play_for_update(player, attempts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
+    played = play_for_update(player, rollouts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
     rounds.played += played
     remaining = iter(played)
-    groups, guided, joining = list[list[Trajectory]](), list[list[Trajectory]](), list[list[Trajectory]]()
+    groups, hinted, joining = list[list[Trajectory]](), list[list[Trajectory]](), list[list[Trajectory]]()
     for request in requests:
         scored: list[Trajectory] = []
-        for trajectory in islice(remaining, request.attempts):
+        for trajectory in islice(remaining, request.rollouts):
             if not has_survived(trajectory):
                 continue
             trajectory = score_trajectory(trajectory, run.config.rewards, read_response=player.prompter.text)
-            if request.loss_context == "unguided":
-                trajectory = strip_guidance(trajectory)
-            if request.origin is Origin.GUIDED:
+            if request.loss_context == "unhinted":
+                trajectory = strip_hint(trajectory)
+            if request.origin is Origin.HINTED:
                 trajectory = replace(trajectory, off_policy=True)
             scored.append(trajectory)
         if words := request.describe():
-            rounds.request_words |= {(trajectory.task.id, trajectory.attempt): words for trajectory in scored}
-        if not request.is_guided:
+            rounds.request_words |= {(trajectory.task.id, trajectory.rollout): words for trajectory in scored}
+        if not request.is_hinted:
             rounds.with_group.add(request.task.id)
             groups.append(scored)
         elif request.joins == "own":
-            guided.append(scored)
+            hinted.append(scored)
         else:
             rounds.joining.append((request, scored))
             joining.append(scored)
@@ -343,7 +343,7 @@ def _play_round(run: Run, requests: Sequence[AttemptRequest], rounds: PlayedRoun
         PlayedRound(
             requests=tuple(requests),
             groups=merge_by_task(groups),
-            guided=merge_by_task(guided),
+            hinted=merge_by_task(hinted),
             joining=merge_by_task(joining),
         )
     )
@@ -390,14 +390,14 @@ class RunPlanTools:
 
 
 def score_forced(
-    engine: Engine, attempts: Sequence[Attempt], played: Sequence[Trajectory], temperature: float
+    engine: Engine, rollouts: Sequence[Rollout], played: Sequence[Trajectory], temperature: float
 ) -> list[Trajectory]:
     """Replace the zeros of forced tokens by the policy's own log-probs."""
     scored = list(played)
-    numbers = [n for n, attempt in enumerate(attempts) if attempt.forced and played[n].steps]
-    for asked in sorted({attempts[n].temperature or temperature for n in numbers}):
-        alike = [n for n in numbers if (attempts[n].temperature or temperature) == asked]
-        pairs = [(played[n].steps[0].prompt_ids, attempts[n].forced) for n in alike]
+    numbers = [n for n, rollout in enumerate(rollouts) if rollout.forced and played[n].steps]
+    for asked in sorted({rollouts[n].temperature or temperature for n in numbers}):
+        alike = [n for n in numbers if (rollouts[n].temperature or temperature) == asked]
+        pairs = [(played[n].steps[0].prompt_ids, rollouts[n].forced) for n in alike]
         for n, logps in zip(alike, engine.score(pairs, temperature=asked), strict=True):
             first, *rest = played[n].steps
             first = replace(first, logp_behaviour=(*logps, *first.logp_behaviour[len(logps) :]))

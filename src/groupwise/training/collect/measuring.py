@@ -15,13 +15,13 @@ from groupwise.data.step_fields import RESERVED_NAMES
 from groupwise.engines.engine import Generation, Request, check_generations
 from groupwise.learner.protocol import read_hidden_states
 from groupwise.parts.part import name_of
-from groupwise.parts.slots import Measure
+from groupwise.parts.slots import Scorer
 from groupwise.rollout.environment_runner import Fault, InProcess, NoExpert
-from groupwise.rollout.episodes import Attempt
+from groupwise.rollout.episodes import Rollout
 from groupwise.rollout.forks import Fork, play_forks
 from groupwise.rollout.judges import JudgeQuestion
 from groupwise.rollout.live_judge import JudgeCost
-from groupwise.rollout.measures import Continuation, GivesHidden
+from groupwise.rollout.scorers import Continuation, GivesHidden
 from groupwise.system.errors import ConfigError, RecordError
 from groupwise.system.json_text import is_plain
 from groupwise.training.run import Run
@@ -30,51 +30,51 @@ FORKS_AT_ONCE = 2048
 """Continuations that run together, each in an environment of its own."""
 
 
-def measure_attempts(
+def run_scorers(
     run: Run, number: int, groups: Sequence[Sequence[Trajectory]]
 ) -> tuple[Sequence[Sequence[Trajectory]], dict[str, float]]:
     """Let the scorers add step info, in order; returns the groups with it, and the cost as metrics."""
     tools, draw = RunTools(run, number), run.draw(number)
-    for place, part in enumerate(run.config.algorithm.measures or ()):
+    for place, part in enumerate(run.config.algorithm.scorers or ()):
         tools.lend_to(part)
-        facts = part(groups, tools, draw=partial(draw, "measure", place))
-        groups = add_facts(part, groups, facts)
+        info = part(groups, tools, draw=partial(draw, "measure", place))
+        groups = add_info(part, groups, info)
     return groups, tools.cost()
 
 
-def add_facts(part: Measure, groups: Sequence[Sequence[Trajectory]], facts: Any) -> list[list[Trajectory]]:
+def add_info(part: Scorer, groups: Sequence[Sequence[Trajectory]], info: Any) -> list[list[Trajectory]]:
     """Put a scorer's step info on the steps, after checking it."""
     return [
         [
-            replace(trajectory, steps=tuple(_add_to_steps(part, trajectory, facts_of_attempt)))
-            for trajectory, facts_of_attempt in _pair_up(part, "rollouts of a group", group, facts_of_group)
+            replace(trajectory, steps=tuple(_add_to_steps(part, trajectory, info_of_rollout)))
+            for trajectory, info_of_rollout in _pair_up(part, "rollouts of a group", group, info_of_group)
         ]
-        for group, facts_of_group in _pair_up(part, "groups", groups, facts)
+        for group, info_of_group in _pair_up(part, "groups", groups, info)
     ]
 
 
-def _add_to_steps(part: Measure, trajectory: Trajectory, facts_of_attempt: Any) -> Iterator[Step]:
-    for step, facts in _pair_up(part, "steps of a rollout", trajectory.steps, facts_of_attempt):
+def _add_to_steps(part: Scorer, trajectory: Trajectory, info_of_rollout: Any) -> Iterator[Step]:
+    for step, info in _pair_up(part, "steps of a rollout", trajectory.steps, info_of_rollout):
         where = f"{trajectory.describe()}, step {step.index}: the scorer {name_of(part)}"
-        if not isinstance(facts, Mapping) or not is_plain(dict(facts)):
+        if not isinstance(info, Mapping) or not is_plain(dict(info)):
             raise RecordError(
-                f"{where} returned {facts!r}; step info holds finite Python numbers (float(value) of NumPy's), text, "
+                f"{where} returned {info!r}; step info holds finite Python numbers (float(value) of NumPy's), text, "
                 "booleans, and lists and maps of them"
             )
-        for name in facts:
-            if name in RESERVED_NAMES or name in step.facts:
+        for name in info:
+            if name in RESERVED_NAMES or name in step.info:
                 raise RecordError(f"{where} returned {name!r}, a name that is taken; choose another name")
-        yield replace(step, facts={**step.facts, **facts}) if facts else step
+        yield replace(step, info={**step.info, **info}) if info else step
 
 
-def _pair_up(part: Measure, what: str, wanted: Sequence[Any], facts: Any) -> Iterator[tuple[Any, Any]]:
-    if not isinstance(facts, list | tuple) or len(facts) != len(wanted):
-        num = len(facts) if isinstance(facts, list | tuple) else type(facts).__name__
+def _pair_up(part: Scorer, what: str, wanted: Sequence[Any], info: Any) -> Iterator[tuple[Any, Any]]:
+    if not isinstance(info, list | tuple) or len(info) != len(wanted):
+        num = len(info) if isinstance(info, list | tuple) else type(info).__name__
         raise RecordError(
             f"the scorer {name_of(part)} returned info for {num} of {len(wanted)} {what}; return a list of groups of "
             "rollouts of steps, with one mapping per step"
         )
-    return zip(wanted, facts, strict=True)
+    return zip(wanted, info, strict=True)
 
 
 class RunTools:
@@ -84,11 +84,11 @@ class RunTools:
         self._run, self._number = run, number
         self._read = self._sampled = 0
         self._judge_cost = JudgeCost()
-        self._measure: Measure | None = None
+        self._scorer: Scorer | None = None
 
-    def lend_to(self, part: Measure) -> None:
+    def lend_to(self, part: Scorer) -> None:
         """From now on, allow only what this scorer declares in `needs`."""
-        self._measure = part
+        self._scorer = part
 
     @property
     def temperature(self) -> float:
@@ -134,12 +134,12 @@ class RunTools:
     def play(self, continuations: Sequence[Continuation], *, extra_tokens: int = 0) -> list[Trajectory]:
         """Run rollouts with given beginnings, with the run's engine, environments and rewards."""
         self._check_declared("play")
-        attempts = [
-            Attempt(task=begun.task, number=number, seed=begun.seed, forced=begun.forced, origin=Origin.GUIDED)
+        rollouts = [
+            Rollout(task=begun.task, number=number, seed=begun.seed, forced=begun.forced, origin=Origin.HINTED)
             for number, begun in enumerate(continuations)
         ]
         player = replace(self._run.player, max_tokens=self._run.player.max_tokens + extra_tokens)
-        played = player.play(attempts, temperature=self.temperature)
+        played = player.play(rollouts, temperature=self.temperature)
         steps = [step for trajectory in played for step in trajectory.steps]
         self._read += sum(len(step.prompt_ids) + step.forced for step in steps)
         self._sampled += sum(len(step.response_ids) - step.forced for step in steps)
@@ -165,11 +165,11 @@ class RunTools:
         self._sampled += sum(len(step.response_ids) for step in steps)
         return played
 
-    def ask_expert(self, attempts: Sequence[Trajectory]) -> list[list[str | None]]:
+    def ask_expert(self, rollouts: Sequence[Trajectory]) -> list[list[str | None]]:
         """The actions that the environments' experts would have taken; the rollouts are repeated here."""
         self._check_declared("expert")
         with InProcess(self._run.config.env) as host:
-            return [_advise_on(trajectory, host) for trajectory in attempts]
+            return [_advise_on(trajectory, host) for trajectory in rollouts]
 
     def text(self, ids: Sequence[int]) -> str:
         return self._run.prompter.text(ids)
@@ -185,16 +185,16 @@ class RunTools:
         if self._run.judge is not None and self._run.judge.is_recorded:
             counted = {"calls": judge.calls, "unreadable": judge.unreadable, "fallbacks": judge.fallbacks}
         return {
-            "measures/read_tokens": float(self._read),
-            "measures/sampled_tokens": float(self._sampled),
-            "measures/questions": float(judge.questions),
+            "scorers/read_tokens": float(self._read),
+            "scorers/sampled_tokens": float(self._sampled),
+            "scorers/questions": float(judge.questions),
             **{f"judge/{what}": float(number) for what, number in counted.items()},
         }
 
     def _check_declared(self, need: str) -> None:
-        if self._measure is not None and need not in self._measure.needs:
+        if self._scorer is not None and need not in self._scorer.needs:
             raise ConfigError(
-                f"algorithm.measures: {name_of(self._measure)} used {need!r} without declaring it; add {need!r} to "
+                f"algorithm.scorers: {name_of(self._scorer)} used {need!r} without declaring it; add {need!r} to "
                 "its `needs`"
             )
 

@@ -11,62 +11,62 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.data.past_attempts import PastAttempt, RecalledAttempt
+from groupwise.data.past_rollouts import PastRollout, ReplayedRollout
 from groupwise.data.records import Origin, SetAside, Step, StopReason, Task, Trajectory
 from groupwise.parts.stateful import StateBefore
 from groupwise.rollout.environment_runner import EnvTiming
-from groupwise.store.journal import PendingAttempts
+from groupwise.store.journal import PendingRollouts
 from groupwise.store.journal_file import pack_blob, unpack_blob
-from groupwise.training.collect.collect import UpdateAttempts
+from groupwise.training.collect.collect import UpdateRollouts
 from groupwise.training.exact_values import Reader, read_fields, read_value, write_fields, write_value
 
 _TRAJECTORY_FIELDS = tuple(entry.name for entry in fields(Trajectory))
 
 
-def write_pending(attempts: UpdateAttempts) -> PendingAttempts:
+def write_pending(rollouts: UpdateRollouts) -> PendingRollouts:
     """Write the rollouts of an update: first the lists, then the trajectories."""
     trajectories = _TrajectoryWriter()
     content = {
-        "played": trajectories.write(attempts.played),
-        "survivors": trajectories.write(attempts.survivors),
-        "chosen": trajectories.write(attempts.chosen),
-        "recalled": [_write_recalled(recalled, trajectories) for recalled in attempts.recalled],
-        "left_out": attempts.left_out,
-        "set_aside": [(*trajectories.write([aside.trajectory]), aside.by) for aside in attempts.set_aside],
-        "request_words": [(*attempt, words) for attempt, words in attempts.request_words.items()],
-        "rejected_fraction": attempts.rejected_fraction,
+        "played": trajectories.write(rollouts.played),
+        "survivors": trajectories.write(rollouts.survivors),
+        "chosen": trajectories.write(rollouts.chosen),
+        "replayed": [_write_replayed(replayed, trajectories) for replayed in rollouts.replayed],
+        "left_out": rollouts.left_out,
+        "set_aside": [(*trajectories.write([aside.trajectory]), aside.by) for aside in rollouts.set_aside],
+        "request_words": [(*rollout, words) for rollout, words in rollouts.request_words.items()],
+        "rejected_fraction": rollouts.rejected_fraction,
         "states": [
-            (state.path, state.kind, write_value(state.state), write_value(state.columns)) for state in attempts.states
+            (state.path, state.kind, write_value(state.state), write_value(state.columns)) for state in rollouts.states
         ],
-        "measures_cost": dict(attempts.measures_cost),
+        "scorer_costs": dict(rollouts.scorer_costs),
         "tasks": trajectories.tasks,
         "trajectories": trajectories.trajectories,
     }
-    clock = {"steps": attempts.waiting.steps, "seconds": attempts.waiting.seconds, "played_in": attempts.played_in}
-    return PendingAttempts(contents=[pack_blob(content), *trajectories.pack_steps()], clock=pack_blob(clock))
+    clock = {"steps": rollouts.waiting.steps, "seconds": rollouts.waiting.seconds, "played_in": rollouts.played_in}
+    return PendingRollouts(contents=[pack_blob(content), *trajectories.pack_steps()], clock=pack_blob(clock))
 
 
-def read_pending(pending: PendingAttempts) -> UpdateAttempts:
+def read_pending(pending: PendingRollouts) -> UpdateRollouts:
     """Read the rollouts; ValueError, TypeError or LookupError if they are not as `write_pending` writes them."""
-    content, *attempts = (unpack_blob(blob) for blob in pending.contents)
+    content, *rollouts = (unpack_blob(blob) for blob in pending.contents)
     clock = unpack_blob(pending.clock)
     tasks = [Task(**read_fields(task)) for task in content["tasks"]]
-    steps = [[Step(**read_fields(step)) for step in of_attempt] for of_attempt in attempts]
+    steps = [[Step(**read_fields(step)) for step in of_rollout] for of_rollout in rollouts]
     trajectories = [_read_trajectory(trajectory, tasks, steps) for trajectory in content["trajectories"]]
-    return UpdateAttempts(
+    return UpdateRollouts(
         played=[trajectories[place] for place in content["played"]],
         survivors=[trajectories[place] for place in content["survivors"]],
         chosen=[trajectories[place] for place in content["chosen"]],
-        recalled=[_read_recalled(recalled, trajectories) for recalled in content["recalled"]],
+        replayed=[_read_replayed(replayed, trajectories) for replayed in content["replayed"]],
         left_out=content["left_out"],
         set_aside=[SetAside(trajectory=trajectories[place], by=by) for place, by in content["set_aside"]],
-        request_words={(task, attempt): words for task, attempt, words in content["request_words"]},
+        request_words={(task, rollout): words for task, rollout, words in content["request_words"]},
         rejected_fraction=content["rejected_fraction"],
         states=[
             StateBefore(path=path, kind=kind, state=read_value(state), columns=read_value(columns))
             for path, kind, state, columns in content["states"]
         ],
-        measures_cost=content["measures_cost"],
+        scorer_costs=content["scorer_costs"],
         waiting=EnvTiming(steps=clock["steps"], seconds=clock["seconds"]),
         played_in=clock["played_in"],
     )
@@ -81,7 +81,7 @@ class _TrajectoryWriter:
         self._written: list[Trajectory] = []
         self._place_of_object: dict[int, int] = {}  # `_written` keeps the objects, so ids stay unique
         self._steps: dict[str, dict[int, Step]] = {}
-        self._place_of_attempt: dict[str, int] = {}
+        self._place_of_rollout: dict[str, int] = {}
         self._place_of_task: dict[str, int] = {}
 
     def write(self, trajectories: Iterable[Trajectory]) -> list[int]:
@@ -103,7 +103,7 @@ class _TrajectoryWriter:
                 write_fields(trajectory, skip=("task", "steps"))
                 | {
                     "task": self._write_task(trajectory.task),
-                    "attempt_place": self._place_of_attempt.setdefault(trajectory.id, len(self._place_of_attempt)),
+                    "rollout_place": self._place_of_rollout.setdefault(trajectory.id, len(self._place_of_rollout)),
                     "steps": [places[id(step)] for step in trajectory.steps],
                 }
             )
@@ -118,29 +118,29 @@ class _TrajectoryWriter:
         return self._place_of_object[id(task)]
 
 
-def _write_recalled(recalled: RecalledAttempt, trajectories: _TrajectoryWriter) -> dict[str, Any]:
+def _write_replayed(replayed: ReplayedRollout, trajectories: _TrajectoryWriter) -> dict[str, Any]:
     """A replayed rollout, with arrays as lists."""
-    past = recalled.past
-    return write_fields(recalled, skip=("past", "trajectory")) | {
+    past = replayed.past
+    return write_fields(replayed, skip=("past", "trajectory")) | {
         "past": write_fields(past, skip=("states", "rewards"))
         | {"states": past.states.tolist(), "rewards": past.rewards.tolist()},
-        "trajectory": None if recalled.trajectory is None else trajectories.write([recalled.trajectory])[0],
+        "trajectory": None if replayed.trajectory is None else trajectories.write([replayed.trajectory])[0],
     }
 
 
-def _read_recalled(content: Mapping[str, Any], trajectories: Sequence[Trajectory]) -> RecalledAttempt:
+def _read_replayed(content: Mapping[str, Any], trajectories: Sequence[Trajectory]) -> ReplayedRollout:
     readers: Mapping[str, Reader] = {
-        "past": lambda past: PastAttempt(**read_fields(past, _PAST_READERS)),
+        "past": lambda past: PastRollout(**read_fields(past, _PAST_READERS)),
         "trajectory": lambda place: None if place is None else trajectories[place],
     }
-    return RecalledAttempt(**read_fields(content, readers))
+    return ReplayedRollout(**read_fields(content, readers))
 
 
 def _read_trajectory(content: Mapping[str, Any], tasks: Sequence[Task], steps: Sequence[Sequence[Step]]) -> Trajectory:
-    of_attempt = steps[content["attempt_place"]]
+    of_rollout = steps[content["rollout_place"]]
     readers: Mapping[str, Reader] = {
         "task": tasks.__getitem__,
-        "steps": lambda places: tuple(of_attempt[place] for place in places),
+        "steps": lambda places: tuple(of_rollout[place] for place in places),
         "stop": StopReason,
         "origin": Origin,
     }

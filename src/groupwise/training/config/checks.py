@@ -9,19 +9,19 @@ from groupwise.credit import AtMost, ByHistory
 from groupwise.credit.filters import Staleness
 from groupwise.credit.function_reward import FunctionReward
 from groupwise.data.records import Task
-from groupwise.envs.kit.panel import PanelFile
+from groupwise.envs.kit.task_set import TaskSetFile
 from groupwise.envs.mixture import choose_first_tasks, list_environments
-from groupwise.envs.part_queries import ask_max_steps, ask_panel, check_vocabulary
+from groupwise.envs.part_queries import ask_max_steps, ask_task_set, check_vocabulary
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
 from groupwise.learner.weight_sync import InMemory
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
 from groupwise.parts.part import Part, kind_of, load_catalogue, name_of
-from groupwise.parts.slots import CAPABILITIES, ENTROPY, SCORES, VERSIONS, Loss, Measure, check_engine_part
+from groupwise.parts.slots import CAPABILITIES, ENTROPY, SCORES, VERSIONS, Loss, Scorer, check_engine_part
 from groupwise.rollout.actions import Choice
 from groupwise.rollout.environment_runner import Fault, Host, NoExpert
-from groupwise.rollout.measures import check_measures
 from groupwise.rollout.plans import TopUp
-from groupwise.rollout.prompts import Memory
+from groupwise.rollout.prompts import History
+from groupwise.rollout.scorers import check_scorers
 from groupwise.store.journal import Journal
 from groupwise.store.run_folder import JOURNAL, RunPaths
 from groupwise.system.errors import ConfigError, FileError
@@ -37,44 +37,44 @@ def check_algorithm(config: RunConfig) -> Loss:
     """Check that the algorithm has a loss and gets all that it needs; returns the loss."""
     loss, plan = config.algorithm.loss, config.rollout.plan
     if loss is None:
-        raise ConfigError("the algorithm has no loss; choose a recipe that has one, or add [algorithm.loss]")
+        raise ConfigError("the algorithm has no loss; choose a method that has one, or add [algorithm.loss]")
     check_loss_context(config.algorithm, loss)
-    check_measures(config.algorithm)
-    _check_environment_facts(config)
+    check_scorers(config.algorithm)
+    _check_environment_info(config)
     _check_solved_groups(config)
-    at_most = [part.attempts for part in config.algorithm.admissions or () if isinstance(part, AtMost)]
-    attempts = min([plan.attempts, *at_most])
-    if config.algorithm.pairing is not None and attempts < 2:
+    at_most = [part.rollouts for part in config.algorithm.rollout_filters or () if isinstance(part, AtMost)]
+    rollouts = min([plan.rollouts, *at_most])
+    if config.algorithm.pairing is not None and rollouts < 2:
         raise ConfigError(
             f"algorithm.pairing: {name_of(config.algorithm.pairing)} compares rollouts of one task, but each task gets "
-            f"{attempts}; set rollout.plan.attempts, and at_most if it is used, to at least 2"
+            f"{rollouts}; set rollout.plan.rollouts, and at_most if it is used, to at least 2"
         )
     for part in config.algorithm.parts():
-        part.check_attempts(attempts)
+        part.check_rollouts(rollouts)
     if config.rollout.lag:
         _check_lag(config)
     return loss
 
 
-def _check_environment_facts(config: RunConfig) -> None:
+def _check_environment_info(config: RunConfig) -> None:
     """Check that the run's environment or a scorer gives the step info that parts read.
 
     Parts declare `reads`; environments and scorers declare `writes`. Outside ones without `writes` may give anything.
     """
-    measures, known = config.algorithm.measures or (), load_catalogue("env")
-    if not all(hasattr(part, "writes") for part in measures):
+    scorers, known = config.algorithm.scorers or (), load_catalogue("env")
+    if not all(hasattr(part, "writes") for part in scorers):
         return
-    told = {fact for env in known.values() for fact in getattr(env, "writes", ())}
+    told = {info_key for env in known.values() for info_key in getattr(env, "writes", ())}
     for environment in list_environments(config.env).values():
         assert isinstance(environment, Part), "a slot is filled by parts"
         if type(environment) not in known.values():
             continue
-        written = {fact for part in (*measures, environment) for fact in getattr(part, "writes", ())}
+        written = {info_key for part in (*scorers, environment) for info_key in getattr(part, "writes", ())}
         for part in config.algorithm.parts():
-            for fact in sorted((getattr(part, "reads", frozenset()) & told) - written):
-                telling = ", ".join(kind for kind, env in known.items() if fact in getattr(env, "writes", ()))
+            for info_key in sorted((getattr(part, "reads", frozenset()) & told) - written):
+                telling = ", ".join(kind for kind, env in known.items() if info_key in getattr(env, "writes", ()))
                 raise ConfigError(
-                    f"algorithm: {name_of(part)} reads the step info {fact!r}, which the environment "
+                    f"algorithm: {name_of(part)} reads the step info {info_key!r}, which the environment "
                     f"{kind_of(type(environment))!r} does not give; use one that does ({telling}), or a scorer that "
                     "writes it"
                 )
@@ -88,13 +88,13 @@ def _check_lag(config: RunConfig) -> None:
             f'rollout.lag: "free" continues rollouts during weight syncs, which the engine {name_of(config.engine)} '
             "cannot do; set rollout.lag to 1, or use an engine of servers"
         )
-    max_age = config.rollout.max_age if is_free else 1
+    max_staleness = config.rollout.max_staleness if is_free else 1
     for part in config.algorithm.filters:
-        if isinstance(part, Staleness) and part.max_age < max_age:  # all requested rollouts are trained
+        if isinstance(part, Staleness) and part.max_staleness < max_staleness:  # all requested rollouts are trained
             raise ConfigError(
-                f"algorithm.filters: {name_of(part)} drops rollouts that are more than {part.max_age} versions old, "
-                f"but rollout.lag samples up to {max_age} ahead: slow tasks would be trained less than others. Raise "
-                "max_age of the filter, lower rollout.max_age, or set rollout.lag to 0"
+                f"algorithm.filters: {name_of(part)} drops rollouts that are more than {part.max_staleness} versions "
+                f"old, but rollout.lag samples up to {max_staleness} ahead: slow tasks would be trained less than "
+                "others. Raise max_staleness of the filter, lower rollout.max_staleness, or set rollout.lag to 0"
             )
 
 
@@ -159,21 +159,21 @@ def check_journal(folder: Path) -> None:
 
 def check_tasks(config: RunConfig, host: Host) -> dict[str, tuple[Task, ...]]:
     """Check the environments, and return the tasks of each split that the run uses."""
-    panels = {"train": ask_panel(config.env, "train")}
-    if config.evaluation.tasks and config.evaluation.split not in panels:
-        panels[config.evaluation.split] = ask_panel(config.env, config.evaluation.split)
-    tasks = panels["train"]
+    task_sets = {"train": ask_task_set(config.env, "train")}
+    if config.evaluation.tasks and config.evaluation.split not in task_sets:
+        task_sets[config.evaluation.split] = ask_task_set(config.env, config.evaluation.split)
+    tasks = task_sets["train"]
     if not tasks:
-        raise ConfigError(f"env: {name_of(config.env)} has no training tasks; give its train panel some")
+        raise ConfigError(f"env: {name_of(config.env)} has no training tasks; give its train task set some")
     ask_max_steps(config.env)
     first_tasks = choose_first_tasks(config.env, tasks)
     check_first_tasks(config, host, first_tasks)
     for task in first_tasks.values() if config.warm_start is not None else ():
         _check_expert(host, task, NO_EXPERT)
-    for part in config.algorithm.measures or ():
+    for part in config.algorithm.scorers or ():
         for task in first_tasks.values():
             _check_asked_of_world(part, host, task)
-    _check_past_attempts(config, tasks)
+    _check_past_rollouts(config, tasks)
     if config.rollout.lag:
         for task in tasks:
             if not is_plain(dict(task.payload)):
@@ -181,7 +181,7 @@ def check_tasks(config: RunConfig, host: Host) -> dict[str, tuple[Task, ...]]:
                     f"env: the payload of task {task.id!r} is not JSON, but rollout.lag saves tasks in the journal; "
                     "give JSON values, or set rollout.lag to 0"
                 )
-    return panels
+    return task_sets
 
 
 def _check_expert(host: Host, task: Task, sentence: str) -> None:
@@ -193,25 +193,25 @@ def _check_expert(host: Host, task: Task, sentence: str) -> None:
     host.close([0])
 
 
-def _check_asked_of_world(measure: Measure, host: Host, task: Task) -> None:
+def _check_asked_of_world(scorer: Scorer, host: Host, task: Task) -> None:
     """Check that the environment supports what a scorer asks of it."""
-    needs = getattr(measure, "needs", ())
+    needs = getattr(scorer, "needs", ())
     if "expert" in needs:
         sentence = (
-            "the environment has no expert, but algorithm.measures asks it ({}); take another one, or leave it out"
+            "the environment has no expert, but algorithm.scorers asks it ({}); take another one, or leave it out"
         )
-        _check_expert(host, task, sentence.format(name_of(measure)))
+        _check_expert(host, task, sentence.format(name_of(scorer)))
     if "fork" in needs and not isinstance(host.open({0: task})[0], Fault):
         copy = host.fork(0, [1])[1]
         host.close([0, 1])
         if isinstance(copy, Fault):
             raise ConfigError(
-                f"algorithm.measures: {name_of(measure)} continues rollouts in copies of their environments, and this "
+                f"algorithm.scorers: {name_of(scorer)} continues rollouts in copies of their environments, and this "
                 f"one cannot be copied ({copy.message}); give the environment fork(), or leave the scorer out"
             )
 
 
-def _check_past_attempts(config: RunConfig, tasks: Sequence[Task]) -> None:
+def _check_past_rollouts(config: RunConfig, tasks: Sequence[Task]) -> None:
     """Check that past rollouts can be found by task, and that the plan does not drop what replay needs."""
     assert isinstance(config.rollout.plan, Part), "a slot is filled by parts"
     if config.algorithm.replay is not None and any(isinstance(part, TopUp) for part in config.rollout.plan.parts()):
@@ -219,21 +219,21 @@ def _check_past_attempts(config: RunConfig, tasks: Sequence[Task]) -> None:
             "rollout.plan: top_up drops zero-variance groups, which algorithm.replay is for; use the plan flat, or "
             "leave out algorithm.replay"
         )
-    tasks_again = ask_panel(config.env, "train") if config.reads_past_attempts else tasks
+    tasks_again = ask_task_set(config.env, "train") if config.reads_past_rollouts else tasks
     for task, again in zip(tasks, tasks_again, strict=False):
         if task.id != again.id:
             raise ConfigError(
                 f"env: the same training task has the id {task.id!r} at first and {again.id!r} later, so past rollouts "
                 "cannot be found by task; derive ids from the content (`Task.create`), or leave out algorithm.replay "
-                "and algorithm.guidance"
+                "and algorithm.hint"
             )
 
 
-def check_panels(config: RunConfig) -> None:
+def check_task_sets(config: RunConfig) -> None:
     """Compare the tasks with the run's task set file."""
-    if config.panel:
+    if config.task_set:
         assert isinstance(config.env, Part), "the slot is filled by parts"
-        PanelFile.read(Path(config.panel)).check(config.env, name=config.panel)
+        TaskSetFile.read(Path(config.task_set)).check(config.env, name=config.task_set)
 
 
 def check_first_tasks(config: RunConfig, host: Host, first_tasks: Mapping[str, Task]) -> None:
@@ -241,7 +241,7 @@ def check_first_tasks(config: RunConfig, host: Host, first_tasks: Mapping[str, T
     functions = [part for part in config.rewards if isinstance(part, FunctionReward)]
     for name, env in list_environments(config.env).items():
         if name not in first_tasks:
-            raise ConfigError(f"env ({name}): {name_of(env)} has no training tasks; give its train panel some")
+            raise ConfigError(f"env ({name}): {name_of(env)} has no training tasks; give its train task set some")
         if not getattr(env, "tells_success", True):
             _check_judged(config, functions, f"env ({name})" if name else "env")
         task = first_tasks[name]
@@ -252,7 +252,7 @@ def check_first_tasks(config: RunConfig, host: Host, first_tasks: Mapping[str, T
                     f"rewards: the function {part.function!r} takes {missing!r}, which is no column of task "
                     f"{task.id!r}; its columns are {there}: add it to the data, or give the parameter a default"
                 )
-    if len(first_tasks) > 1 and isinstance(config.rollout.action_rule, Choice):
+    if len(first_tasks) > 1 and isinstance(config.rollout.action_parser, Choice):
         _check_choices(host, first_tasks)
 
 
@@ -281,8 +281,8 @@ def _check_choices(host: Host, first_tasks: Mapping[str, Task]) -> None:
     if len(set(lists.values())) == 2:
         listing, silent = (", ".join(name for name, has in lists.items() if has is wanted) for wanted in (True, False))
         raise ConfigError(
-            f"env: rollout.action_rule 'choice' fits {listing}, which lists its possible actions, but not {silent}, "
-            "whose actions are free text; mix environments that fit one action parser, or set rollout.action_rule to "
+            f"env: rollout.action_parser 'choice' fits {listing}, which lists its possible actions, but not {silent}, "
+            "whose actions are free text; mix environments that fit one action parser, or set rollout.action_parser to "
             '"whole_response" or "tagged"'
         )
 
@@ -300,13 +300,13 @@ def list_notices(config: RunConfig) -> list[str]:
             "numbers; rollout.lag = 1 is bit-exact reproducible"
         )
     depth = max((part.depth for part in config.algorithm.parts() if isinstance(part, ByHistory)), default=None)
-    if depth is not None and (counts := count_steps_shown(config.rollout.memory)) != (depth, depth):
+    if depth is not None and (counts := count_steps_shown(config.rollout.history)) != (depth, depth):
         smallest, largest = counts
         shown = f"{smallest} past steps" if smallest == largest else f"{smallest} to {largest} past steps"
         notices.append(
             f"steps are compared by up to {depth} earlier states, while prompts show "
             f"{'all past steps' if largest is None else shown}; the published method takes the same number for both "
-            "(algorithm.depth, rollout.memory)"
+            "(algorithm.depth, rollout.history)"
         )
     names = list(list_environments(config.env))
     mixing = next((part for part in config.algorithm.parts() if part.mixes_tasks), None)
@@ -326,14 +326,14 @@ def describe_unread_rewards(config: RunConfig) -> str:
     return f"rewards: {', '.join(places)} {WITHOUT_TRUST}, so its signature was not checked"
 
 
-def count_steps_shown(memory: Memory) -> tuple[int, int | None]:
-    """Count the past steps that prompts of a long attempt show: the smallest and the largest number, None = all.
+def count_steps_shown(history: History) -> tuple[int, int | None]:
+    """Count the past steps that prompts of a long rollout show: the smallest and the largest number, None = all.
 
     >>> from groupwise.rollout.prompts import AnchoredWindow, Full, Window
     >>> count_steps_shown(Window(steps=2)), count_steps_shown(AnchoredWindow(low=2, high=6)), count_steps_shown(Full())
     ((2, 2), (3, 6), (1000, None))
     """
-    shown = [past - memory.first_shown(past) for past in range(LONG, 2 * LONG)]
+    shown = [past - history.first_shown(past) for past in range(LONG, 2 * LONG)]
     return min(shown), None if max(shown) >= LONG else max(shown)
 
 
@@ -378,13 +378,13 @@ def _check_sharing(config: RunConfig) -> None:
     """Check that the engine can read the learner's own weights, if `share_weights` is set."""
     if not getattr(config.engine, "share_weights", False):
         return
-    learner, transfer = config.training.learner, config.training.weight_transfer
+    learner, transfer = config.training.learner, config.training.weight_sync
     if config.rollout.lag:
         reason = f"they change during rollouts (rollout.lag = {config.rollout.lag!r}); set rollout.lag to 0"
     elif type(learner) is not LearnerConfig:
         reason = f'the learner {name_of(learner)} does not keep them whole in one place; use kind = "local"'
     elif not isinstance(transfer, InMemory):
-        reason = f"{name_of(transfer)} would copy them onto themselves; use the weight_transfer in_memory"
+        reason = f"{name_of(transfer)} would copy them onto themselves; use the weight_sync in_memory"
     elif config.engine.precision == "bfloat16" and getattr(config.model, "dtype", None) == "float32":
         reason = (
             "they are float32 and the engine would compute in bfloat16; set model.dtype = 'bfloat16', or "
@@ -402,7 +402,7 @@ def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:
     readers: dict[tuple[str, str], Iterable[object]] = {
         ("shapers", "shaper"): algorithm.shapers,
         ("token_credit", "part"): inside.parts() if isinstance(inside, Part) else (),
-        ("measures", "part"): algorithm.measures or (),
+        ("scorers", "part"): algorithm.scorers or (),
         ("loss", "part"): loss.parts() if isinstance(loss, Part) else (),
         ("filters", "filter"): algorithm.filters,
     }

@@ -92,7 +92,7 @@ class RemoteEngineConfig(Part):
     request_timeout: Annotated[float, Field(gt=0)] = 600.0
     """Seconds that an answer may take. After that, another server is asked, and this one is not used until the next
     weight sync."""
-    handover_timeout: Annotated[float, Field(gt=0)] = 300.0
+    sync_timeout: Annotated[float, Field(gt=0)] = 300.0
     """Seconds that a weight sync may take per server."""
     start_timeout: Annotated[float, Field(gt=0)] = 600.0
     """Seconds until started or launched servers must be healthy."""
@@ -142,7 +142,7 @@ class RemoteEngineConfig(Part):
             source=source,
             precision=self.precision,
             request_timeout=self.request_timeout,
-            handover_timeout=self.handover_timeout,
+            sync_timeout=self.sync_timeout,
             max_in_flight=getattr(self, "max_in_flight", 1),
             processes=processes,
         )

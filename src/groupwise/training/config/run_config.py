@@ -15,7 +15,7 @@ from groupwise.envs.kit.words import split_words
 from groupwise.envs.part_queries import ask_vocabulary
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.protocol import LearnerSlot
-from groupwise.learner.weight_sync import InMemory, WeightTransferSlot
+from groupwise.learner.weight_sync import InMemory, WeightSyncSlot
 from groupwise.losses.corrections import Truncate
 from groupwise.losses.policy_loss import PolicyLoss
 from groupwise.losses.token_columns import OLD_LOGP
@@ -23,9 +23,9 @@ from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part, Slot, load_catalogue
 from groupwise.parts.path_settings import PathText
 from groupwise.parts.slots import REFUSED_SAMPLING, VERSIONS, EngineSlot
-from groupwise.rollout.actions import TAGS, ActionRuleSlot, Choice, Tagged, WholeResponse
-from groupwise.rollout.plans import AttemptPlan, Flat, Guided, PlanSlot, plan_words
-from groupwise.rollout.prompts import MemorySlot, PromptTemplate, TemplateSlot, Window
+from groupwise.rollout.actions import TAGS, ActionParserSlot, Choice, Tagged, WholeResponse
+from groupwise.rollout.plans import Flat, Hinted, PlanSlot, RolloutPlan, plan_words
+from groupwise.rollout.prompts import HistorySlot, PromptTemplate, TemplateSlot, Window
 from groupwise.rollout.tasks import CurriculumSlot, Shuffled
 from groupwise.training.alarms import AlarmsConfig
 from groupwise.training.config.engine_config import LocalEngine
@@ -49,14 +49,14 @@ class RolloutConfig(Part):
 
     refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
 
-    memory: MemorySlot = Window()
+    history: HistorySlot = Window()
     """The history in the prompt."""
     template: TemplateSlot = PromptTemplate()
     """How observations become a prompt."""
     system: str = ""
     """A system prompt: a system message if the model's chat template supports it, else a line before everything. Empty
     = the chat template's own system message, if any."""
-    action_rule: ActionRuleSlot = WholeResponse()
+    action_parser: ActionParserSlot = WholeResponse()
     """The action parser: how actions are read from responses."""
     plan: PlanSlot = Flat()
     """Which tasks get how many rollouts, with which hints, and which groups are compared."""
@@ -73,12 +73,12 @@ class RolloutConfig(Part):
     """Whether rollouts are sampled while the learner learns. 0 = synchronous. 1 = one-step off-policy: the next
     update's rollouts are sampled with the weights of the update before; the run is bit-exact reproducible. free = fully
     asynchronous: rollouts also continue during weight syncs; the run is not reproducible."""
-    max_age: Annotated[int, Field(ge=1)] = 1
+    max_staleness: Annotated[int, Field(ge=1)] = 1
     """At a lag above 0: the highest staleness of a rollout, in policy versions, when it is trained. With `free`,
     rollouts are requested that many updates ahead; none is discarded."""
     corrects_lag: bool = True
     """Whether, at a lag above 0, the loss gets truncated importance weights (`truncate`, if its `old` is the learner
-    and it has no correction yet) and the filters get `staleness` with `max_age`."""
+    and it has no correction yet) and the filters get `staleness` with `max_staleness`."""
 
     @field_validator("lag", mode="before")
     @classmethod
@@ -96,18 +96,18 @@ class RolloutConfig(Part):
 
     @model_validator(mode="after")
     def _tags_are_asked_for(self) -> RolloutConfig:
-        if isinstance(self.action_rule, Tagged) != self.template.asks_for_tags:
+        if isinstance(self.action_parser, Tagged) != self.template.asks_for_tags:
             raise ValueError(
-                "action_rule 'tagged' and a template that asks for tags (template.thoughts, or the published_template) "
-                "need each other; set both or neither"
+                "action_parser 'tagged' and a template that asks for tags (template.thoughts, or the "
+                "published_template) need each other; set both or neither"
             )
         return self
 
     @model_validator(mode="after")
     def _choices_are_numbered(self) -> RolloutConfig:
-        if isinstance(self.action_rule, Choice) and getattr(self.template, "show_admissible", "") != "numbered":
+        if isinstance(self.action_parser, Choice) and getattr(self.template, "show_admissible", "") != "numbered":
             raise ValueError(
-                "action_rule 'choice' needs the numbers of the actions in the prompt; set template.show_admissible = "
+                "action_parser 'choice' needs the numbers of the actions in the prompt; set template.show_admissible = "
                 '"numbered"'
             )
         return self
@@ -124,7 +124,7 @@ class TrainingConfig(Part):
     """The order of the tasks."""
     learner: LearnerSlot = LearnerConfig()
     """How the weights are updated."""
-    weight_transfer: WeightTransferSlot = InMemory()
+    weight_sync: WeightSyncSlot = InMemory()
     """How the learner's weights get to the engine."""
     checkpoint_every: Annotated[int, Field(ge=1)] = 5
     """Updates between checkpoints; the last update always gets one."""
@@ -145,7 +145,7 @@ class EvaluationConfig(Part):
     """Updates between evaluations; 0 = only before the first update and after the last."""
     patience: Annotated[int, Field(ge=0)] = 0
     """Number of consecutive evaluations without a higher success that ends the run early; 0 = never."""
-    attempts: Annotated[int, Field(ge=1)] = 1
+    rollouts: Annotated[int, Field(ge=1)] = 1
     """Rollouts per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.4
     """Divides the logits; 0 = always the most likely token."""
@@ -179,7 +179,7 @@ class WarmStartConfig(Part):
     noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Fraction of steps with a random action instead of the expert's, after which the expert shows how to recover. The
     random action is one that was offered so far, possible now or not. These steps are not trained."""
-    sloppiness: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    expert_noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Fraction of steps with a random possible action that is trained: a noisy expert, which leaves something to
     learn."""
     observation_weight: Annotated[float, Field(ge=0)] = 0.0
@@ -209,8 +209,8 @@ class RunConfig(Part):
     OMP_NUM_THREADS is smaller. The number is stored with the run, because it changes the last digits of results."""
     env: EnvironmentSlot
     """The environment and its tasks."""
-    panel: PathText = ""
-    """A task set file of `groupwise panel ENV --out FILE`; the run fails if its tasks differ from the file's. Empty =
+    task_set: PathText = ""
+    """A task set file of `groupwise tasks ENV --out FILE`; the run fails if its tasks differ from the file's. Empty =
     none."""
     rewards: Annotated[tuple[RewardSlot, ...], Field(min_length=1)] = (EnvironmentReward(),)
     """The reward of a step is the sum of these."""
@@ -238,7 +238,7 @@ class RunConfig(Part):
         if self.rollout.lag and self.rollout.corrects_lag:
             algorithm = correct_lag(
                 self.algorithm,
-                max_age=self.rollout.max_age,
+                max_staleness=self.rollout.max_staleness,
                 knows_versions=VERSIONS in getattr(self.engine, "gives", frozenset()),
             )
             object.__setattr__(self, "algorithm", algorithm)  # frozen from here on
@@ -277,15 +277,15 @@ class RunConfig(Part):
         return asked if asked != "auto" else 0 if is_ours(self.env) else 1
 
     @property
-    def plan(self) -> AttemptPlan:
+    def plan(self) -> RolloutPlan:
         """The plan, with the algorithm's hints in it."""
-        plan, guidance = self.rollout.plan, self.algorithm.guidance
-        return plan if guidance is None else Guided(plan=plan, guidance=guidance)
+        plan, hint = self.rollout.plan, self.algorithm.hint
+        return plan if hint is None else Hinted(plan=plan, hint=hint)
 
     @property
-    def reads_past_attempts(self) -> bool:
+    def reads_past_rollouts(self) -> bool:
         """Whether the run needs rollouts of earlier updates; an outside plan may ask for them."""
-        return self.algorithm.reads_past_attempts or getattr(self.rollout.plan, "reads_past_attempts", True)
+        return self.algorithm.reads_past_rollouts or getattr(self.rollout.plan, "reads_past_rollouts", True)
 
     @property
     def needs_words(self) -> bool:
@@ -307,7 +307,7 @@ def is_ours(env: object) -> bool:
     return is_known and not getattr(env, "names_module", False)
 
 
-def correct_lag(algorithm: Algorithm, *, max_age: int, knows_versions: bool) -> Algorithm:
+def correct_lag(algorithm: Algorithm, *, max_staleness: int, knows_versions: bool) -> Algorithm:
     """Add truncated importance weights and a filter on staleness to an algorithm without them.
 
     The weights are added if the loss takes its ratio against the learner; a ratio against the engine needs none. The
@@ -319,7 +319,7 @@ def correct_lag(algorithm: Algorithm, *, max_age: int, knows_versions: bool) -> 
         changes["loss"] = loss.model_copy(update={"corrections": (*loss.corrections, Truncate())})
     has_filter = any(isinstance(part, Staleness) for part in algorithm.filters)
     if knows_versions and not has_filter and algorithm.replay is None:
-        changes["filters"] = (*algorithm.filters, Staleness(max_age=max_age))
+        changes["filters"] = (*algorithm.filters, Staleness(max_staleness=max_staleness))
     return algorithm.model_copy(update=changes) if changes else algorithm
 
 
@@ -331,8 +331,8 @@ def undo_correction(algorithm: Algorithm, *, max_ages: Collection[int]) -> Algor
         losses.insert(0, loss.model_copy(update={"corrections": loss.corrections[:-1]}))
     for lesser, fewer in product(losses, (filters[:-1], filters)):
         before = algorithm.model_copy(update={"loss": lesser, "filters": fewer})
-        for max_age, knows_versions in product(max_ages, (True, False)):
-            if correct_lag(before, max_age=max_age, knows_versions=knows_versions) == algorithm:
+        for max_staleness, knows_versions in product(max_ages, (True, False)):
+            if correct_lag(before, max_staleness=max_staleness, knows_versions=knows_versions) == algorithm:
                 return before
     return algorithm
 

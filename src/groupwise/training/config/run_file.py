@@ -1,9 +1,9 @@
-"""Run files: a run as TOML, with its algorithm by recipe or part by part.
+"""Run files: a run as TOML, with its algorithm by method or part by part.
 
     seed = 0
 
     [algorithm]
-    recipe = "NAME"                # a recipe by name, with its options
+    method = "NAME"                # a method by name, with its options
     depth = 4
 
     [env]
@@ -12,22 +12,22 @@
     [model]
     kind = "tiny"
 
-Beside its options, a recipe's parts can be changed one by one:
+Beside its options, a method's parts can be changed one by one:
 
     [algorithm.loss]
-    old = "engine"                 # the rest of the loss stays the recipe's
+    old = "engine"                 # the rest of the loss stays the method's
 
-An algorithm can also be spelled out, as `groupwise recipes --show NAME` prints it:
+An algorithm can also be spelled out, as `groupwise methods --show NAME` prints it:
 
     [algorithm.advantage]
     kind = "relative"
     by = { kind = "by_task" }
     of = { kind = "episode_return" }
 
-Later settings override earlier ones: a recipe's defaults, the file that the run file extends (`extends =
+Later settings override earlier ones: a method's defaults, the file that the run file extends (`extends =
 "base.toml"`), the run file, `--set a.b.c=value`. `--unset a.b.c` first removes a setting from both files.
 
-With `--set algorithm.recipe=NAME`, options in the file that the other recipe does not have are ignored, with a note.
+With `--set algorithm.method=NAME`, options in the file that the other method does not have are ignored, with a note.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ MAX_MESSAGE = 2000
 
 def load_algorithm(path: Path) -> Algorithm:
     """Read the algorithm of a run file; every error names the file."""
-    file = read_run_file(path, wanted="a recipe's name or a TOML file")
+    file = read_run_file(path, wanted="a method's name or a TOML file")
     try:
         return decode_algorithm(file.content)
     except ConfigError as error:
@@ -76,7 +76,7 @@ def load_run(
         path: a TOML file, or the folder of a run.
         overrides: settings by path, such as `training.updates=80`.
         unset: paths of settings of the file to ignore, such as `training.learner`.
-        tell: gets a sentence about options that another recipe than the file's does not have.
+        tell: gets a sentence about options that another method than the file's does not have.
     """
     path = RunPaths(Path(path)).config if Path(path).is_dir() else Path(path)
     file = read_run_file(path)
@@ -98,9 +98,9 @@ def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
 def _decode_section(
     content: Mapping[str, Any], *, of_other: Container[str] = (), tell: Tell = warnings.warn
 ) -> tuple[Algorithm, Mapping[str, Any] | None]:
-    """The algorithm, and the section [algorithm] as far as it was used; None if it names no recipe.
+    """The algorithm, and the section [algorithm] as far as it was used; None if it names no method.
 
-    Keys in `of_other` were written for another recipe; those that this recipe does not have are left out.
+    Keys in `of_other` were written for another method; those that this method does not have are left out.
     """
     for name in content:
         if name not in RunConfig.model_fields:
@@ -115,59 +115,59 @@ def _decode_written(
     section: object, of_other: Container[str], tell: Tell
 ) -> tuple[Algorithm, Mapping[str, Any] | None]:
     if not isinstance(section, Mapping):
-        raise ConfigError("section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`")
-    if "recipe" not in section:
+        raise ConfigError("section [algorithm] is missing; give it a `method`, or an `advantage` with its `kind`")
+    if "method" not in section:
         _check_parts_only(section)
         return Algorithm(**section), None
-    recipe = str(section["recipe"])
-    known = methods.summary(recipe).options
+    method = str(section["method"])
+    known = methods.summary(method).options
     over = {key: value for key, value in section.items() if key in Algorithm.model_fields}
-    options = {key: value for key, value in section.items() if key != "recipe" and key not in over}
+    options = {key: value for key, value in section.items() if key != "method" and key not in over}
     lacking = [key for key in options if key in of_other and key not in known]
     options = {key: value for key, value in options.items() if key not in lacking}
-    _check_options(recipe, options)
-    algorithm = build(recipe, **options)
+    _check_options(method, options)
+    algorithm = build(method, **options)
     absent = [
-        key  # settings of a part that the recipe, as it was asked for, does not have
-        for key in ("replay", "guidance", "pairing")
+        key  # settings of a part that the method, as it was asked for, does not have
+        for key in ("replay", "hint", "pairing")
         if isinstance(over.get(key), Mapping) and "kind" not in over[key] and getattr(algorithm, key) is None
     ]
     for key in absent:
         if key not in of_other:
             raise ConfigError(
-                f"algorithm.{key}: the recipe {recipe!r}, with the options given, has no {key} whose settings could "
+                f"algorithm.{key}: the method {method!r}, with the options given, has no {key} whose settings could "
                 "change; leave the settings out, or give them a `kind`",
                 key=(key,),
             )
     if lacking or absent:
         names = ", ".join(f"algorithm.{key}" for key in (*lacking, *absent))
-        tell(f"the recipe {recipe!r} does not have {names}: left out")
+        tell(f"the method {method!r} does not have {names}: left out")
     over = {key: value for key, value in over.items() if key not in absent}
     algorithm = Algorithm(**lay_over(algorithm.config(), over)) if over else algorithm
     return algorithm, {key: value for key, value in section.items() if key not in (*lacking, *absent)}
 
 
-def _check_options(recipe: str, options: Mapping[str, Any]) -> None:
-    """A misspelled part name gets a suggestion here; misspelled options get one from the recipe."""
-    known = methods.summary(recipe).options if options else {}
+def _check_options(method: str, options: Mapping[str, Any]) -> None:
+    """A misspelled part name gets a suggestion here; misspelled options get one from the method."""
+    known = methods.summary(method).options if options else {}
     for key in (key for key in options if key not in known):
         valid = [*Algorithm.model_fields, *known]
         near = find_near(key, valid)
         if near and near[0] not in known:
             raise ConfigError(
-                f"algorithm.{key} is no part and no option of the recipe {recipe!r}; {nearest(key, valid)}",
+                f"algorithm.{key} is no part and no option of the method {method!r}; {nearest(key, valid)}",
                 key=(key,),
             )
 
 
 def _check_parts_only(section: Mapping[str, Any]) -> None:
-    """Without a recipe, its options are errors."""
+    """Without a method, its options are errors."""
     options = {option for name in methods.names() for option in methods.summary(name).options}
     for key in section:
         if key not in Algorithm.model_fields and key in options:
             raise ConfigError(
-                f"algorithm.{key} is an option of a recipe, and here the algorithm is spelled out part by part; set "
-                "algorithm.recipe too, or change the part itself",
+                f"algorithm.{key} is an option of a method, and here the algorithm is spelled out part by part; set "
+                "algorithm.method too, or change the part itself",
                 key=(key,),
             )
 
@@ -188,10 +188,10 @@ def decode_run(
         content = RunFile(path=here, written=content, base=read_base(content, here)).content
     merged: dict[str, Any] = copy.deepcopy(dict(content))
     given = [parse_setting(override, option="--set ")[0] for override in overrides]
-    if "algorithm.recipe" in given:
+    if "algorithm.method" in given:
         section = merged.get("algorithm")
-        if isinstance(section, Mapping) and "recipe" not in section:
-            # A run's own config spells out all parts, which would override those of the other recipe.
+        if isinstance(section, Mapping) and "method" not in section:
+            # A run's own config spells out all parts, which would override those of the other method.
             merged["algorithm"] = merged.pop("made_by", {})
     for key in unset:
         unset_setting(merged, key)
@@ -207,12 +207,12 @@ def decode_run(
 
 
 def _list_of_other(written: Mapping[str, Any], merged: Mapping[str, Any], given: Sequence[str]) -> set[str]:
-    """If `--set` names another recipe: the keys that the file wrote for its own recipe.
+    """If `--set` names another method: the keys that the file wrote for its own method.
 
     Misspelled keys, and keys of `--set` itself, are not among them: they stay errors.
     """
-    section, before = merged.get("algorithm"), str(written.get("recipe"))
-    if not isinstance(section, Mapping) or before not in methods.names() or section.get("recipe") == before:
+    section, before = merged.get("algorithm"), str(written.get("method"))
+    if not isinstance(section, Mapping) or before not in methods.names() or section.get("method") == before:
         return set()
     known = {*Algorithm.model_fields, *methods.summary(before).options}
     return known & {key for key in written if not any(f"{path}.".startswith(f"algorithm.{key}.") for path in given)}
@@ -278,7 +278,7 @@ def unset_setting(content: dict[str, Any], path: str) -> None:
 #
 #     extends = "base.toml"          # relative to this file; base.toml itself extends none
 #
-# Tables are merged. A list, or a table of another `kind` or `recipe`, replaces the one below. Paths in each file are
+# Tables are merged. A list, or a table of another `kind` or `method`, replaces the one below. Paths in each file are
 # relative to that file.
 
 EXTENDS = "extends"
@@ -357,7 +357,7 @@ def lay_over(below: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _keeps_kind(name: str, before: Mapping[str, Any], changes: Mapping[str, Any]) -> bool:
-    if name == "algorithm" and changes.get("recipe", before.get("recipe")) != before.get("recipe"):
+    if name == "algorithm" and changes.get("method", before.get("method")) != before.get("method"):
         return False
     kind = before.get("kind", DEFAULT_KINDS.get(name))
     return bool(changes.get("kind", kind) == kind)

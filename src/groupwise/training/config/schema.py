@@ -1,6 +1,6 @@
 """The JSON schema of run files, with which editors complete and check them.
 
-It is made from the models and their docstrings. A slot is a choice by `kind`, a recipe a choice by `recipe` with its
+It is made from the models and their docstrings. A slot is a choice by `kind`, a method a choice by `method` with its
 own options. The dialect is draft 7; tools for draft 4 (Taplo) understand all but the exclusive bounds.
 """
 
@@ -48,7 +48,7 @@ def make_run_schema() -> dict[str, Any]:
         if DEFAULT_KINDS.get(slot) != kind:
             entry["required"] = ["kind", *entry.get("required", [])]
         definitions.setdefault(f"slot_{slot}", _describe_slot(slot))["oneOf"].append(places[part, "validation"])
-    definitions |= {f"recipe_{name}": _describe_recipe(name) for name in methods.names()}
+    definitions |= {f"method_{name}": _describe_method(name) for name in methods.names()}
     definitions["Algorithm"] = _describe_algorithm(definitions["Algorithm"])
     whole = definitions.pop("RunConfig")
     whole["properties"] = {"extends": {"type": "string", "description": ABOUT_EXTENDS}, **whole["properties"]}
@@ -136,46 +136,50 @@ def _describe_slot(slot: str) -> dict[str, Any]:
 
 
 OVER: dict[str, Any] = {
-    "advantage": {"type": "object", "description": "Fields of the recipe's estimator to change."},
-    "filters": {"type": "array", "description": "Filters in place of the recipe's.", "items": {SLOT: "filter"}},
-    "admissions": {"type": "array", "description": "Which attempts are compared.", "items": {SLOT: "admission"}},
-    "shapers": {"type": "array", "description": "Shapers in place of the recipe's.", "items": {SLOT: "shaper"}},
-    "replay": {"type": ["object", "string"], "description": "Fields of the recipe's replay to change, or another one."},
-    "guidance": {"type": ["object", "string"], "description": "Fields of the recipe's guidance to change, or another."},
+    "advantage": {"type": "object", "description": "Fields of the method's estimator to change."},
+    "filters": {"type": "array", "description": "Filters in place of the method's.", "items": {SLOT: "filter"}},
+    "rollout_filters": {
+        "type": "array",
+        "description": "Which rollouts are compared.",
+        "items": {SLOT: "rollout_filter"},
+    },
+    "shapers": {"type": "array", "description": "Shapers in place of the method's.", "items": {SLOT: "shaper"}},
+    "replay": {"type": ["object", "string"], "description": "Fields of the method's replay to change, or another one."},
+    "hint": {"type": ["object", "string"], "description": "Fields of the method's hint to change, or another."},
     "channels": {
         "type": "object",
         "description": "Further credit that the loss reads, an estimator by name.",
         "additionalProperties": {SLOT: "estimator"},
     },
-    "measures": {"type": "array", "description": "Measures in place of the recipe's.", "items": {SLOT: "measure"}},
+    "scorers": {"type": "array", "description": "Measures in place of the method's.", "items": {SLOT: "scorer"}},
     "judge": {SLOT: "judge"},
     "pairing": {SLOT: "pairing"},
-    "loss": {"type": "object", "description": "Fields of the recipe's loss to change."},
+    "loss": {"type": "object", "description": "Fields of the method's loss to change."},
 }
-"""The parts of a recipe that a run file may change."""
+"""The parts of a method that a run file may change."""
 
 
-def _describe_recipe(name: str) -> dict[str, Any]:
-    function = inspect.unwrap(methods.RECIPES[name])
+def _describe_method(name: str) -> dict[str, Any]:
+    function = inspect.unwrap(methods.METHODS[name])
     hints = get_type_hints(function, include_extras=True)
     options: Any = {key: (hints[key], value.default) for key, value in inspect.signature(function).parameters.items()}
     model: Any = create_model(name, **options)
     entry = model.model_json_schema(ref_template=REFERENCE, schema_generator=_Generator)
-    assert "$defs" not in entry, "a recipe's options are plain values"
+    assert "$defs" not in entry, "a method's options are plain values"
     summary = methods.summary(name)
     chosen = {"enum": [name], "description": f"{summary.sentence} ({summary.citation})"}
     return {
         "type": "object",
         "description": summary.sentence,
-        "properties": {"recipe": chosen, **entry.get("properties", {}), **OVER},
-        "required": ["recipe"],
+        "properties": {"method": chosen, **entry.get("properties", {}), **OVER},
+        "required": ["method"],
         "additionalProperties": False,
     }
 
 
 def _describe_algorithm(parts: dict[str, Any]) -> dict[str, Any]:
-    """The section [algorithm]: a recipe by name, or its parts."""
-    named = [{"$ref": REFERENCE.format(model=f"recipe_{name}")} for name in methods.names()]
+    """The section [algorithm]: a method by name, or its parts."""
+    named = [{"$ref": REFERENCE.format(model=f"method_{name}")} for name in methods.names()]
     return {"description": parts["description"], "oneOf": [*named, parts]}
 
 

@@ -16,7 +16,7 @@ from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.envs.mixture import mean_max_steps
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.protocol import hash_weights
-from groupwise.learner.weight_check import Canary, choose_tolerance
+from groupwise.learner.weight_check import WeightCheck, choose_tolerance
 from groupwise.learner.weight_sync import InMemory
 from groupwise.losses import PolicyLoss
 from groupwise.models.causal_lm import choose_device
@@ -53,7 +53,7 @@ def self_test() -> Iterator[CheckResult]:
     for name, check in (
         ("the scorer agrees with the sampler", bench.sample_and_score),
         ("a learner step changes the weights", bench.learn),
-        ("the engine takes the weights over", bench.hand_over),
+        ("the engine takes the weights over", bench.sync),
     ):
         try:
             yield CheckResult(name=name, finding=check(), ok=True)
@@ -109,10 +109,10 @@ class _Bench:
             raise TrainingError("the weights did not change")
         return f"gradient of length {learned.metrics['learner/grad_norm']:.2g}"
 
-    def hand_over(self) -> str:
-        canary = Canary(self._prompt, self._prompt[:3])
-        InMemory().hand_over(self._learner.weights(), self._engine, version=1)
-        return f"largest difference {canary.check(self._engine, self._learner, version=1):.1g} nats"
+    def sync(self) -> str:
+        weight_check = WeightCheck(self._prompt, self._prompt[:3])
+        InMemory().sync(self._learner.weights(), self._engine, version=1)
+        return f"largest difference {weight_check.check(self._engine, self._learner, version=1):.1g} nats"
 
 
 NUDGE = 0.02
@@ -156,7 +156,7 @@ def _nudge_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]
 class Sizes:
     """Estimated size of a run."""
 
-    attempts: int
+    rollouts: int
     tokens: int
     """Largest number of tokens sampled per update."""
     parameters: int
@@ -173,7 +173,7 @@ def estimate_sizes(config: RunConfig, *, available: float | None = None) -> Size
 
     A checkpoint has the trained weights and their optimizer state: of a model with an adapter the adapter only.
     """
-    attempts = config.training.tasks * config.rollout.plan.attempts
+    rollouts = config.training.tasks * config.rollout.plan.rollouts
     plan, tokenizer = plan_run_model(config)
     shares = count_shares(config)
     if available is not None and shares is not None:
@@ -187,8 +187,8 @@ def estimate_sizes(config: RunConfig, *, available: float | None = None) -> Size
         if value.requires_grad or plan.lora is None
     ]
     return Sizes(
-        attempts=attempts,
-        tokens=round(attempts * mean_max_steps(config.env)) * config.rollout.max_tokens,
+        rollouts=rollouts,
+        tokens=round(rollouts * mean_max_steps(config.env)) * config.rollout.max_tokens,
         parameters=sum(value.numel() for name, value in outline.named_parameters() if ".lora_" not in name),
         trained=trained,
         memory=estimate_memory(config, plan, tokenizer),

@@ -18,9 +18,9 @@ from groupwise.training.doctor.memory_passes import (
     PassBytes,
     Rehearsal,
     assume_longest,
-    rehearse_attempts,
     rehearse_learning,
     rehearse_reading,
+    rehearse_rollouts,
 )
 from groupwise.training.needed_memory import (
     count_engine_weights,
@@ -31,9 +31,9 @@ from groupwise.training.needed_memory import (
     is_applied_at_once,
 )
 
-LEARN = ("weights", "reference", "gradients", "optimiser", "activations", "work space", "engine", "keys and values")
+LEARN = ("weights", "reference", "gradients", "optimizer", "activations", "work space", "engine", "keys and values")
 """Parts in memory while the learner learns."""
-ROLLOUT = ("weights", "reference", "optimiser", "engine", "keys and values", "reading")
+ROLLOUT = ("weights", "reference", "optimizer", "engine", "keys and values", "reading")
 """Parts in memory during rollouts."""
 UNKNOWN_CONTEXT = 4096
 """Assumed number of positions of a model that does not say it."""
@@ -74,7 +74,7 @@ def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMe
     learner = find_local_learner(config) or LearnerConfig()
     context = getattr(plan.config.get_text_config(), "max_position_embeddings", None)
     if is_ours(config.env):
-        rehearsal = rehearse_attempts(config, tokenizer, context=context, token_budget=learner.token_budget)
+        rehearsal = rehearse_rollouts(config, tokenizer, context=context, token_budget=learner.token_budget)
     else:
         rehearsal = assume_longest(config, context=context or UNKNOWN_CONTEXT, token_budget=learner.token_budget)
     of_learner = estimate_learner(
@@ -129,7 +129,7 @@ def _estimate_engine(config: RunConfig, plan: ModelPlan, rehearsal: Rehearsal) -
     if not isinstance(local, LocalEngine):
         return {"engine": 0, "keys and values": 0, "reading": 0}
     requests = max(
-        config.training.tasks * config.rollout.plan.attempts, config.evaluation.tasks * config.evaluation.attempts
+        config.training.tasks * config.rollout.plan.rollouts, config.evaluation.tasks * config.evaluation.rollouts
     )
     return estimate_engine(local, plan, rehearsal, requests=requests, gpu=_find_gpu_memory(config.device))
 

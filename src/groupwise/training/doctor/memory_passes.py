@@ -18,15 +18,15 @@ from groupwise.data.records import Task, Trajectory
 from groupwise.data.samples import Sample
 from groupwise.engines.engine import Request
 from groupwise.engines.scripted import ScriptedEngine
-from groupwise.envs.part_queries import ask_panel
+from groupwise.envs.part_queries import ask_task_set
 from groupwise.models import attention_gpu as on_gpu
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import Forward, ForwardSettings
 from groupwise.models.output_layer import VOCABULARY_TILE, cut_tiles
 from groupwise.models.pack import Chains, pack
-from groupwise.rollout.actions import Action, ActionRule, Admissible
+from groupwise.rollout.actions import Action, ActionParser, Admissible
 from groupwise.rollout.environment_runner import InProcess
-from groupwise.rollout.episodes import Attempt, Player
+from groupwise.rollout.episodes import Player, Rollout
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.open_run import open_prompter
 
@@ -239,19 +239,19 @@ class Rehearsal:
 
 def assume_longest(config: RunConfig, *, context: int, token_budget: int) -> Rehearsal:
     """The largest sizes, without rollouts: an outside environment may cost money or hours."""
-    attempts = config.training.tasks * config.rollout.plan.attempts
+    rollouts = config.training.tasks * config.rollout.plan.rollouts
     return Rehearsal(
         longest=context,
-        read=attempts * context,
+        read=rollouts * context,
         micro_batch=MicroBatchShape(tokens=token_budget, predicting=token_budget, keys=token_budget),
         num_micro_batches=2,
         is_played=False,
     )
 
 
-def rehearse_attempts(config: RunConfig, tokenizer: Any, *, context: int | None, token_budget: int) -> Rehearsal:
+def rehearse_rollouts(config: RunConfig, tokenizer: Any, *, context: int | None, token_budget: int) -> Rehearsal:
     """Sample rollouts of some of an update's tasks, and pack their samples."""
-    tasks = ask_panel(config.env, "train")[: min(MAX_TASKS, config.training.tasks)]
+    tasks = ask_task_set(config.env, "train")[: min(MAX_TASKS, config.training.tasks)]
     trajectories = _play(config, tokenizer, tasks, context)
     learner: Any = config.training.learner
     packs = pack(
@@ -316,27 +316,27 @@ def _play(config: RunConfig, tokenizer: Any, tasks: tuple[Task, ...], context: i
     def answer(request: Request) -> list[int]:
         return random.Random(request.seed).choices(words, k=request.max_tokens)
 
-    attempts = [
-        Attempt(task=task, number=number, seed=len(tasks) * number + place)
+    rollouts = [
+        Rollout(task=task, number=number, seed=len(tasks) * number + place)
         for place, task in enumerate(tasks)
-        for number in range(rollout.plan.attempts)
+        for number in range(rollout.plan.rollouts)
     ]
     with InProcess(config.env) as host:
         player = Player(
             engine=ScriptedEngine(answer, context=context),
             host=host,
             prompter=open_prompter(config, tokenizer),
-            action_rule=_DoWhatIsPossible(rollout.action_rule),
+            action_parser=_DoWhatIsPossible(rollout.action_parser),
             max_tokens=rollout.max_tokens,
         )
-        return player.play(attempts, temperature=rollout.temperature)
+        return player.play(rollouts, temperature=rollout.temperature)
 
 
 @dataclass(frozen=True)
 class _DoWhatIsPossible:
     """Takes a random possible action; if the environment lists none, the response's action."""
 
-    rule: ActionRule
+    rule: ActionParser
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         if not admissible:

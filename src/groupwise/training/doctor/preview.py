@@ -21,16 +21,16 @@ from groupwise.envs.mixture import Mixture, choose_first_tasks, find_environment
 from groupwise.envs.part_queries import ask_max_steps
 from groupwise.models.causal_lm import choose_device
 from groupwise.parts.part import name_of
-from groupwise.rollout.actions import ActionRule
+from groupwise.rollout.actions import ActionParser
 from groupwise.rollout.environment_runner import Advice, Fault, Host
-from groupwise.rollout.episodes import Attempt, Player
+from groupwise.rollout.episodes import Player, Rollout
 from groupwise.rollout.origins import AttributedIds, attribute_prompt
 from groupwise.rollout.prompts import Exchange, Prompter
 from groupwise.system.errors import ConfigError
 from groupwise.system.text import cut_text, quote_line
 from groupwise.training.config.checks import (
     check_algorithm,
-    check_panels,
+    check_task_sets,
     check_tasks,
     check_words,
     count_steps_shown,
@@ -64,7 +64,7 @@ class PreviewedStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreviewedAttempt:
+class PreviewedRollout:
     """The first steps of a rollout."""
 
     task: str
@@ -78,7 +78,7 @@ class PreviewedAttempt:
 class RunPreview:
     """The preview of a run."""
 
-    attempts: tuple[PreviewedAttempt, ...]
+    rollouts: tuple[PreviewedRollout, ...]
     """One rollout per task: the first tasks of the first update, or the requested ones."""
     readings: tuple[Reading, ...]
     """What the action parser reads from sample responses to the first prompt."""
@@ -107,29 +107,29 @@ def preview_run(
     check_algorithm(config)
     check_words(config)
     with open_run_host(config) as host:
-        panel = check_tasks(config, host)["train"]
-        check_panels(config)
+        task_set = check_tasks(config, host)["train"]
+        check_task_sets(config)
         tokenizer, context = _open_tokenizer(config)
         prompter = open_prompter(config, tokenizer)
-        tasks = _choose_tasks(config, panel, num_tasks, task_ids)
+        tasks = _choose_tasks(config, task_set, num_tasks, task_ids)
         watched = WatchedHost(host, steps=max(num_steps, NUM_STEPS))  # fewer would not show how prompts grow
-        samples = SampleResponses(watched, prompter, config.rollout.action_rule, given=responses)
+        samples = SampleResponses(watched, prompter, config.rollout.action_parser, given=responses)
         trajectories = _play(config, tasks, watched, samples, prompter, context)
         readings = read_samples(
             host,
             tasks[0],
             prompter=prompter,
-            rule=config.rollout.action_rule,
+            rule=config.rollout.action_parser,
             max_tokens=config.rollout.max_tokens,
             given=responses,
         )
-    attempts = tuple(
-        _describe_attempt(trajectory, watched.shown[number], samples.sayers.get(number, []), prompter, num_steps)
+    rollouts = tuple(
+        _describe_rollout(trajectory, watched.shown[number], samples.sayers.get(number, []), prompter, num_steps)
         for number, trajectory in enumerate(trajectories)
     )
     costs = estimate_costs(config, trajectories, context=context)
-    notes = _list_notes(config, attempts, costs, tokenizer.unk_token_id)
-    return RunPreview(attempts=attempts, readings=tuple(readings), costs=costs, notes=tuple(notes))
+    notes = _list_notes(config, rollouts, costs, tokenizer.unk_token_id)
+    return RunPreview(rollouts=rollouts, readings=tuple(readings), costs=costs, notes=tuple(notes))
 
 
 def _open_tokenizer(config: RunConfig) -> tuple[Any, int | None]:
@@ -145,22 +145,22 @@ def _open_tokenizer(config: RunConfig) -> tuple[Any, int | None]:
     return tokenizer, min(limits, default=None)
 
 
-def _choose_tasks(config: RunConfig, panel: Sequence[Task], num: int, task_ids: Sequence[str]) -> list[Task]:
+def _choose_tasks(config: RunConfig, task_set: Sequence[Task], num: int, task_ids: Sequence[str]) -> list[Task]:
     """The requested tasks; else the first tasks of the first update."""
     chosen = []
     for asked in task_ids:
-        matching = match_tasks((task.id for task in panel), asked)
+        matching = match_tasks((task.id for task in task_set), asked)
         if not matching:
             raise ConfigError(
-                f"no training task begins with {quote_line(asked)!r}; `groupwise panel` lists them, such as "
-                f"{panel[0].id!r}"
+                f"no training task begins with {quote_line(asked)!r}; `groupwise tasks` lists them, such as "
+                f"{task_set[0].id!r}"
             )
-        chosen.append(next(task for task in panel if task.id == matching[0]))
+        chosen.append(next(task for task in task_set if task.id == matching[0]))
     if chosen:
         return chosen
-    first = start_curriculum(config, panel).next(config.training.tasks)
+    first = start_curriculum(config, task_set).next(config.training.tasks)
     distinct = list({task.id: task for task in first}.values())
-    of_each = choose_first_tasks(config.env, [*distinct, *panel]).values()
+    of_each = choose_first_tasks(config.env, [*distinct, *task_set]).values()
     if len(of_each) > 1:  # mixed environments: at least one task of each
         distinct = list({task.id: task for task in (*of_each, *distinct)}.values())
     return distinct[: max(num, len(of_each))]
@@ -176,10 +176,10 @@ def _play(
 ) -> list[Trajectory]:
     """Run one rollout per task, as in training, with an engine that gives the sample responses."""
     rollout = config.rollout
-    engine, rule = ScriptedEngine(samples.answer, context=context), rollout.action_rule
-    player = Player(engine=engine, host=host, prompter=prompter, action_rule=rule, max_tokens=rollout.max_tokens)
-    attempts = [Attempt(task=task, number=0, seed=number) for number, task in enumerate(tasks)]
-    trajectories = player.play(attempts, temperature=rollout.temperature)
+    engine, rule = ScriptedEngine(samples.answer, context=context), rollout.action_parser
+    player = Player(engine=engine, host=host, prompter=prompter, action_parser=rule, max_tokens=rollout.max_tokens)
+    rollouts = [Rollout(task=task, number=0, seed=number) for number, task in enumerate(tasks)]
+    trajectories = player.play(rollouts, temperature=rollout.temperature)
     for trajectory in trajectories:
         if not trajectory.steps:
             raise ConfigError(
@@ -188,9 +188,9 @@ def _play(
     return trajectories
 
 
-def _describe_attempt(
+def _describe_rollout(
     trajectory: Trajectory, shown: Sequence[Observation], sayers: Sequence[str], prompter: Prompter, num_steps: int
-) -> PreviewedAttempt:
+) -> PreviewedRollout:
     past: list[Exchange] = []
     steps: list[PreviewedStep] = []
     prompter = prompter.for_task(trajectory.task)
@@ -199,7 +199,7 @@ def _describe_attempt(
         assert prompt.ids == step.prompt_ids, "an attributed prompt is the prompt"
         steps.append(_describe_step(step, prompt, said_by, prompter))
         past.append(prompter.make_exchange(seen, step.response_ids, step.action or ""))
-    return PreviewedAttempt(
+    return PreviewedRollout(
         task=trajectory.task.id, goal=shown[0].goal, steps=tuple(steps[:num_steps]), error=trajectory.error or ""
     )
 
@@ -225,9 +225,9 @@ def _cut(prompter: Prompter, ids: Sequence[int]) -> list[str]:
 
 
 def _list_notes(
-    config: RunConfig, attempts: Sequence[PreviewedAttempt], costs: UpdateCosts, unknown_id: int | None
+    config: RunConfig, rollouts: Sequence[PreviewedRollout], costs: UpdateCosts, unknown_id: int | None
 ) -> list[str]:
-    steps = [step for attempt in attempts for step in attempt.steps]
+    steps = [step for rollout in rollouts for step in rollout.steps]
     notes = [unread] if (unread := describe_unread_rewards(config)) else []
     num_unknown = sum(token == unknown_id for step in steps for token in (*step.prompt.ids, *step.response_ids))
     if num_unknown:
@@ -247,7 +247,7 @@ def _list_notes(
         notes.append(
             f"the last prompts of a long rollout have about {costs.longest_prompt} tokens and do not fit into the "
             f"model's {costs.context} with {config.rollout.max_tokens} to sample, so the rollout ends; shorten "
-            "rollout.memory, or use a model with a longer context"
+            "rollout.history, or use a model with a longer context"
         )
     return notes
 
@@ -279,7 +279,7 @@ def read_samples(
     task: Task,
     *,
     prompter: Prompter,
-    rule: ActionRule,
+    rule: ActionParser,
     max_tokens: int,
     given: Sequence[str] = (),
 ) -> list[Reading]:
@@ -307,7 +307,7 @@ def read_samples(
     return readings
 
 
-def _read(host: Host, task: Task, number: int, rule: ActionRule, describe: partial[Reading]) -> Reading:
+def _read(host: Host, task: Task, number: int, rule: ActionParser, describe: partial[Reading]) -> Reading:
     """Send the parsed action of a response to a new environment."""
     seen = host.open({number: task})[number]
     if isinstance(seen, Fault):
@@ -386,14 +386,14 @@ class WatchedHost:
 class SampleResponses:
     """Answers the requests of rollouts; a rollout's number is its seed and its session."""
 
-    def __init__(self, host: WatchedHost, prompter: Prompter, rule: ActionRule, *, given: Sequence[str] = ()) -> None:
+    def __init__(self, host: WatchedHost, prompter: Prompter, rule: ActionParser, *, given: Sequence[str] = ()) -> None:
         self.sayers: dict[int, list[str]] = {}
         """The source of each response, by rollout."""
         self._host, self._prompter, self._rule, self._given = host, prompter, rule, given
 
     def answer(self, request: Request) -> tuple[int, ...]:
         """The ids of a response with its end token; only the end token if there is no response."""
-        assert request.session is not None, "an attempt names its session"
+        assert request.session is not None, "a rollout names its session"
         number, end_id = int(request.session), self._prompter.frame.end_id
         text, said_by = self._choose(number)
         self.sayers.setdefault(number, []).append(said_by)
@@ -436,7 +436,7 @@ MATRIX, BUFFER = 512, 1 << 24
 class UpdateCosts:
     """Estimated costs of an update."""
 
-    attempts: int
+    rollouts: int
     max_steps: int
     """Largest number of steps; every rollout is assumed to take them."""
     sampled_tokens: int
@@ -455,19 +455,19 @@ class UpdateCosts:
     updates: int
 
 
-def estimate_costs(config: RunConfig, attempts: Sequence[Trajectory], *, context: int | None) -> UpdateCosts:
+def estimate_costs(config: RunConfig, rollouts: Sequence[Trajectory], *, context: int | None) -> UpdateCosts:
     """Estimate the costs of an update, as if all rollouts were like these and took all steps."""
     sizes = estimate_sizes(config)
-    played = [attempt for attempt in attempts if attempt.steps]
-    steps = [ask_max_steps(find_environment(config.env, attempt.task)) for attempt in played]
-    sizes_of = [_count_distinct(attempt, num, config) for attempt, num in zip(played, steps, strict=True)]
-    distinct = round(sizes.attempts * _mean_by_share(config.env, played, sizes_of))
+    played = [rollout for rollout in rollouts if rollout.steps]
+    steps = [ask_max_steps(find_environment(config.env, rollout.task)) for rollout in played]
+    sizes_of = [_count_distinct(rollout, num, config) for rollout, num in zip(played, steps, strict=True)]
+    distinct = round(sizes.rollouts * _mean_by_share(config.env, played, sizes_of))
     return UpdateCosts(
-        attempts=sizes.attempts,
+        rollouts=sizes.rollouts,
         max_steps=ask_max_steps(config.env),
         sampled_tokens=sizes.tokens,
         distinct_tokens=distinct,
-        longest_prompt=max(_project_longest(attempt, num, config) for attempt, num in zip(played, steps, strict=True)),
+        longest_prompt=max(_project_longest(rollout, num, config) for rollout, num in zip(played, steps, strict=True)),
         context=context,
         parameters=sizes.parameters,
         trained=sizes.trained,
@@ -477,22 +477,22 @@ def estimate_costs(config: RunConfig, attempts: Sequence[Trajectory], *, context
     )
 
 
-def _mean_by_share(env: EnvironmentPart, attempts: Sequence[Trajectory], values: Sequence[float]) -> float:
+def _mean_by_share(env: EnvironmentPart, rollouts: Sequence[Trajectory], values: Sequence[float]) -> float:
     """The mean of a value over rollouts; mixed environments count by their weights."""
     if not isinstance(env, Mixture):
         return fmean(values)
-    names = [env.name_of(attempt.task) for attempt in attempts]
+    names = [env.name_of(rollout.task) for rollout in rollouts]
     return fmean(values, weights=[env.weights[name] / names.count(name) for name in names])
 
 
-def _count_distinct(attempt: Trajectory, max_steps: int, config: RunConfig) -> float:
+def _count_distinct(rollout: Trajectory, max_steps: int, config: RunConfig) -> float:
     """Tokens of a rollout with all steps: the first prompt, and what each further step adds."""
     added = [
         len(after.prompt_ids) - _count_shared((*before.prompt_ids, *before.response_ids), after.prompt_ids)
-        for before, after in pairwise(attempt.steps)
+        for before, after in pairwise(rollout.steps)
     ]
     later = (max_steps - 1) * fmean(added) if added else 0.0
-    return len(attempt.steps[0].prompt_ids) + later + max_steps * config.rollout.max_tokens
+    return len(rollout.steps[0].prompt_ids) + later + max_steps * config.rollout.max_tokens
 
 
 def _count_shared(first: Sequence[int], second: Sequence[int]) -> int:
@@ -501,9 +501,9 @@ def _count_shared(first: Sequence[int], second: Sequence[int]) -> int:
     )
 
 
-def _project_longest(attempt: Trajectory, max_steps: int, config: RunConfig) -> int:
+def _project_longest(rollout: Trajectory, max_steps: int, config: RunConfig) -> int:
     """The longest prompt of a rollout with all steps, from the growth per past step."""
-    lengths, memory = [len(step.prompt_ids) for step in attempt.steps], config.rollout.memory
+    lengths, memory = [len(step.prompt_ids) for step in rollout.steps], config.rollout.history
     _, largest = count_steps_shown(memory)
     shown_now = len(lengths) - 1 - memory.first_shown(len(lengths) - 1)
     if not shown_now:

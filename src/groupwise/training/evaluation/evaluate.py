@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from groupwise.credit import score_trajectory
 from groupwise.data.records import FAULTS, Trajectory
 from groupwise.data.seeds import seed_of
-from groupwise.envs.kit.panel import panel_hash
-from groupwise.envs.part_queries import ask_panel
-from groupwise.rollout.episodes import Attempt
-from groupwise.store.journal import EvaluatedAttempt
+from groupwise.envs.kit.task_set import task_set_hash
+from groupwise.envs.part_queries import ask_task_set
+from groupwise.rollout.episodes import Rollout
+from groupwise.store.journal import EvaluatedRollout
 from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.training.config.run_config import EvaluationConfig
 from groupwise.training.evaluation.summary import Evaluation
@@ -37,21 +37,21 @@ def evaluate_run(
     """
     config, player = run.config, run.player
     settings = settings or config.evaluation
-    tasks = ask_panel(config.env, settings.split)[: settings.tasks]
+    tasks = ask_task_set(config.env, settings.split)[: settings.tasks]
     if not (tasks and seeds):
         raise ConfigError("an evaluation needs tasks and seeds; raise evaluation.tasks, and give at least one seed")
-    digest, rows, trajectories = panel_hash(tasks), list[EvaluatedAttempt](), list[Trajectory]()
+    digest, rows, trajectories = task_set_hash(tasks), list[EvaluatedRollout](), list[Trajectory]()
     for seed in seeds:
-        attempts = [
-            Attempt(task=task, number=number, seed=seed_of(config.seed, "evaluation", seed, task.id, number))
+        rollouts = [
+            Rollout(task=task, number=number, seed=seed_of(config.seed, "evaluation", seed, task.id, number))
             for task in tasks
-            for number in range(settings.attempts)
+            for number in range(settings.rollouts)
         ]
         scored = [
             trajectory
             if trajectory.stop in FAULTS
             else score_trajectory(trajectory, config.rewards, read_response=player.prompter.text)
-            for trajectory in player.play(attempts, temperature=settings.temperature)
+            for trajectory in player.play(rollouts, temperature=settings.temperature)
         ]
         if not any("success" in trajectory.scores for trajectory in scored):
             causes = Counter(trajectory.error or trajectory.stop.value for trajectory in scored)
@@ -71,15 +71,15 @@ def evaluate_run(
     return evaluation
 
 
-def _make_row(trajectory: Trajectory, number: int, split: str, seed: int, panel: str) -> EvaluatedAttempt:
+def _make_row(trajectory: Trajectory, number: int, split: str, seed: int, task_set: str) -> EvaluatedRollout:
     total = sum(step.reward for step in trajectory.steps)
-    return EvaluatedAttempt(
+    return EvaluatedRollout(
         number=number,
         split=split,
         seed=seed,
         task=trajectory.task.id,
-        attempt=trajectory.attempt,
-        panel=panel,
+        rollout=trajectory.rollout,
+        task_set=task_set,
         tags=",".join(trajectory.task.tags),
         stop=trajectory.stop.value,
         success=trajectory.scores.get("success"),

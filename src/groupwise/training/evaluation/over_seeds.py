@@ -1,7 +1,7 @@
 """Statistics of a few runs that differ in their seed: interquartile mean, its interval, probability of improvement.
 
 The definitions are those of Agarwal et al. 2021, arXiv:2108.13264, and of their package rliable. Scores are a matrix
-with a row for each run and a column for each stratum (a panel of tasks); every column is resampled by itself.
+with a row for each run and a column for each stratum (a task set of tasks); every column is resampled by itself.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from groupwise.data.records import Trajectory
-from groupwise.store.journal import EvaluatedAttempt
+from groupwise.store.journal import EvaluatedRollout
 from groupwise.system.errors import TrainingError
 
 
@@ -21,7 +21,7 @@ class TasksSummary:
     """The tasks' name."""
     tasks: int
     """Number of tasks."""
-    attempts: int
+    rollouts: int
     """Rollouts that ended without an error."""
     success: float
     """Fraction of them that succeeded; all tasks have equal weight."""
@@ -59,11 +59,11 @@ class Evaluation:
     """The update; 0 = before the first."""
     split: str
     """The task set's name."""
-    panel: str
+    task_set: str
     """Hash of the tasks: only evaluations of equal hashes can be compared."""
     tasks: int
     """Number of tasks."""
-    attempts: int
+    rollouts: int
     """Rollouts that count."""
     faults: int
     """Rollouts that an error ended."""
@@ -79,16 +79,16 @@ class Evaluation:
     """Mean sampled tokens per rollout; None if they were not counted."""
     by_seed: Mapping[int, float]
     """Success per seed."""
-    rows: Sequence[EvaluatedAttempt]
+    rows: Sequence[EvaluatedRollout]
     """The rollouts, as the journal keeps them."""
     trajectories: Sequence[Trajectory] = field(default=(), repr=False)
     """The trajectories, if they were sampled just now."""
 
     @classmethod
-    def from_rows(cls, rows: Sequence[EvaluatedAttempt], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
+    def from_rows(cls, rows: Sequence[EvaluatedRollout], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
         """Sum up the rollouts of one evaluation: one update, one task set, any number of seeds."""
-        kinds = {(row.number, row.split, row.panel) for row in rows}
-        assert len(kinds) == 1, "an evaluation is of one update and one panel"
+        kinds = {(row.number, row.split, row.task_set) for row in rows}
+        assert len(kinds) == 1, "an evaluation is of one update and one task set"
         counted = [row for row in rows if row.success is not None]
         if not counted:
             raise TrainingError(
@@ -96,13 +96,13 @@ class Evaluation:
                 f"{', '.join(sorted({row.stop for row in rows}))}); test the environment with `groupwise check env`"
             )
         whole, tokens = _summarise("all", counted), [row.tokens for row in counted if row.tokens is not None]
-        (number, split, panel), *_ = kinds
+        (number, split, task_set), *_ = kinds
         return cls(
             number=number,
             split=split,
-            panel=panel,
+            task_set=task_set,
             tasks=whole.tasks,
-            attempts=whole.attempts,
+            rollouts=whole.rollouts,
             faults=len(rows) - len(counted),
             success=whole.success,
             interval=whole.interval,
@@ -124,13 +124,13 @@ class Evaluation:
         return [_summarise(task, rows) for task, rows in group_rows(self._counted_rows, lambda row: [row.task])]
 
     @property
-    def attempts_per_task(self) -> int:
+    def rollouts_per_task(self) -> int:
         """The n of mean@n (`success`): the largest number of rollouts per task that count, over all seeds."""
         return max(tries for _, tries in self._count_wins())
 
     def pass_at(self) -> list[PassAt]:
         """pass@k for k = 1, 2, 4, ... and the number of rollouts per task, over all seeds."""
-        largest_k = self.attempts_per_task
+        largest_k = self.rollouts_per_task
         shares = []
         for k in sorted({2**power for power in range(largest_k.bit_length())} | {largest_k}):
             counts = [(wins, tries) for wins, tries in self._count_wins() if tries >= k]
@@ -144,40 +144,40 @@ class Evaluation:
         return [(sum(row.success == 1.0 for row in rows), len(rows)) for _, rows in by_task]
 
     @property
-    def _counted_rows(self) -> list[EvaluatedAttempt]:
+    def _counted_rows(self) -> list[EvaluatedRollout]:
         """The rollouts that no environment error ended."""
         return [row for row in self.rows if row.success is not None]
 
 
 def group_rows(
-    rows: Iterable[EvaluatedAttempt], keys_of: Callable[[EvaluatedAttempt], Iterable[Any]]
-) -> list[tuple[Any, list[EvaluatedAttempt]]]:
+    rows: Iterable[EvaluatedRollout], keys_of: Callable[[EvaluatedRollout], Iterable[Any]]
+) -> list[tuple[Any, list[EvaluatedRollout]]]:
     """Rows by key, keys in order; a row may have several."""
-    by_key: dict[Any, list[EvaluatedAttempt]] = {}
+    by_key: dict[Any, list[EvaluatedRollout]] = {}
     for row in rows:
         for key in keys_of(row):
             by_key.setdefault(key, []).append(row)
     return sorted(by_key.items())
 
 
-def tags_of(row: EvaluatedAttempt) -> list[str]:
+def tags_of(row: EvaluatedRollout) -> list[str]:
     return [tag for tag in row.tags.split(",") if tag]
 
 
 def scores_by_task(
-    rows: Iterable[EvaluatedAttempt], score_of: Callable[[EvaluatedAttempt], float]
+    rows: Iterable[EvaluatedRollout], score_of: Callable[[EvaluatedRollout], float]
 ) -> list[list[float]]:
     """The scores per task, tasks in the order of their ids: the clusters of an interval."""
     return [[score_of(row) for row in of_task] for _, of_task in group_rows(rows, lambda row: [row.task])]
 
 
-def _summarise(name: str, rows: Sequence[EvaluatedAttempt]) -> TasksSummary:
+def _summarise(name: str, rows: Sequence[EvaluatedRollout]) -> TasksSummary:
     scores = scores_by_task(rows, lambda row: row.success or 0.0)  # no row with None is counted
     success, interval = mean_over_clusters(scores)
     return TasksSummary(
         name=name,
         tasks=len(scores),
-        attempts=len(rows),
+        rollouts=len(rows),
         success=success,
         interval=interval,
         steps=sum(row.steps for row in rows) / len(rows),
@@ -188,7 +188,7 @@ ScoreKind = Literal["success", "outcome"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PanelScore:
+class TaskSetScore:
     """Success, or the mean final score if success is not known, with its 95 % interval."""
 
     name: str
@@ -197,25 +197,25 @@ class PanelScore:
     """The update."""
     tasks: int
     """Number of tasks."""
-    attempts: int
+    rollouts: int
     """Number of rollouts."""
     value: float
     """The mean over tasks."""
     interval: tuple[float, float]
     """Its 95 % interval: Wilson's, over the effective number of tries; for final scores, 1.96 standard errors."""
-    panel: str
+    task_set: str
     """Hash of the tasks of its evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FamilyScores:
+class CategoryScores:
     """A category of tasks, before and after."""
 
     name: str
     """The tasks' tag."""
-    before: PanelScore | None
+    before: TaskSetScore | None
     """At the first evaluation; None if it has no such tasks."""
-    after: PanelScore
+    after: TaskSetScore
     """At the last."""
 
 
@@ -227,20 +227,20 @@ class RunVerdict:
     """The task set's name."""
     measure: ScoreKind
     """What is reported: success, or the mean final score if success is not known."""
-    scores: tuple[PanelScore, ...]
+    scores: tuple[TaskSetScore, ...]
     """Every evaluation; at least one."""
-    families: tuple[FamilyScores, ...]
+    categories: tuple[CategoryScores, ...]
     """The same by category, if tasks have tags."""
-    is_one_panel: bool
+    is_one_task_set: bool
     """Whether the first and the last evaluation have the same tasks."""
 
     @property
-    def before(self) -> PanelScore | None:
+    def before(self) -> TaskSetScore | None:
         """The first evaluation, if there are two."""
         return self.scores[0] if len(self.scores) > 1 else None
 
     @property
-    def after(self) -> PanelScore:
+    def after(self) -> TaskSetScore:
         return self.scores[-1]
 
     @property
@@ -251,7 +251,7 @@ class RunVerdict:
         return low.interval[1] < high.interval[0]
 
 
-def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> RunVerdict:
+def make_verdict(rows: Iterable[EvaluatedRollout], split: str) -> RunVerdict:
     """The result of a run on one task set, from the rows of its evaluations."""
     played = [row for row in rows if row.split == split]
     measure: ScoreKind = "success" if any(row.success is not None for row in played) else "outcome"
@@ -259,8 +259,8 @@ def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> RunVerdict:
     evaluations = [rows for _, rows in group_rows(counted, lambda row: [row.number])]
     first, last = evaluations[0], evaluations[-1]
     first_by_tag = dict(group_rows(first, tags_of)) if len(evaluations) > 1 else {}
-    families = [
-        FamilyScores(
+    categories = [
+        CategoryScores(
             name=tag,
             before=_score(tag, first_by_tag[tag], measure) if tag in first_by_tag else None,
             after=_score(tag, tagged, measure),
@@ -271,26 +271,26 @@ def make_verdict(rows: Iterable[EvaluatedAttempt], split: str) -> RunVerdict:
         split=split,
         measure=measure,
         scores=tuple(_score(split, evaluation, measure) for evaluation in evaluations),
-        families=tuple(families),
-        is_one_panel={row.panel for row in first} == {row.panel for row in last},
+        categories=tuple(categories),
+        is_one_task_set={row.task_set for row in first} == {row.task_set for row in last},
     )
 
 
-def describe_when(score: PanelScore) -> str:
+def describe_when(score: TaskSetScore) -> str:
     return f"after update {score.number}" if score.number else "before training"
 
 
-def _score(name: str, rows: Sequence[EvaluatedAttempt], measure: ScoreKind) -> PanelScore:
+def _score(name: str, rows: Sequence[EvaluatedRollout], measure: ScoreKind) -> TaskSetScore:
     scores = scores_by_task(rows, lambda row: row.outcome if measure == "outcome" else row.success or 0.0)
     value, interval = mean_over_clusters(scores) if measure == "success" else _mean_outcome(scores)
-    return PanelScore(
+    return TaskSetScore(
         name=name,
         number=rows[0].number,
         tasks=len(scores),
-        attempts=len(rows),
+        rollouts=len(rows),
         value=value,
         interval=interval,
-        panel=rows[0].panel,
+        task_set=rows[0].task_set,
     )
 
 

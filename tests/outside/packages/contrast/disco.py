@@ -1,4 +1,4 @@
-"""Discriminative constrained optimisation (Li et al. 2025, arXiv:2505.12366).
+"""Discriminative constrained optimization (Li et al. 2025, arXiv:2505.12366).
 
 Axes: T tokens of a micro-batch, R trajectories of the update.
 """
@@ -17,15 +17,15 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Disco(Part, slot="loss"):
-    """Push the scores of solved attempts above those of failed ones, the hardest failures first.
+    """Push the scores of solved rollouts above those of failed ones, the hardest failures first.
 
         J       = mean over the solved of s - tau * log( mean over the failed of exp(s / tau) ),   a group
         penalty = stiffness / 2 * max(0, KL - max_kl)^2,         KL = mean over all tokens of logp_old - logp
         loss    = -(mean over all groups of J) + penalty
 
-    s is an attempt's mean log-prob, or its mean ratio, over its tokens. A group without a solved or without a failed
-    attempt adds 0 and counts. Neither term is a sum over samples, so both get their slopes from a first pass:
-    1 / (number solved) for a solved attempt, -softmax(s / tau) among the failed ones for a failed one, and
+    s is a rollout's mean log-prob, or its mean ratio, over its tokens. A group without a solved or without a failed
+    rollout adds 0 and counts. Neither term is a sum over samples, so both get their slopes from a first pass:
+    1 / (number solved) for a solved rollout, -softmax(s / tau) among the failed ones for a failed one, and
     stiffness * max(0, KL - max_kl) for the KL.
     """
 
@@ -35,13 +35,13 @@ class Disco(Part, slot="loss"):
     score: Literal["log_likelihood", "ratio"] = "log_likelihood"
     """What is pushed apart: mean log-prob, or mean ratio."""
     tau: Positive = 10.0
-    """Below it, a difference between two failed attempts hardly matters."""
+    """Below it, a difference between two failed rollouts hardly matters."""
     max_kl: Annotated[float, Field(ge=0)] = 1e-4
     """How far the policy may move without a penalty."""
     stiffness: Annotated[float, Field(ge=0)] = 1e3
     """How steep the penalty is beyond."""
     solved_above: float = 0.0
-    """Return above which an attempt counts as solved."""
+    """Return above which a rollout counts as solved."""
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
         """Scores, returns and KL of each trajectory's tokens, summed."""

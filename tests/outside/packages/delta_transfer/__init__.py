@@ -1,6 +1,6 @@
 """A weight transfer that sends what changed, compressed, through a file whose digest the receiver checks.
 
-[training.weight_transfer]
+[training.weight_sync]
 kind = "delta_transfer:DeltaTransfer"
 level = 6
 """
@@ -23,7 +23,7 @@ from groupwise.extend import Part, TrainingError
 Table = dict[str, np.ndarray[Any, Any]]
 
 
-class DeltaTransfer(Part, slot="weight_transfer"):
+class DeltaTransfer(Part, slot="weight_sync"):
     """Sends each weight as its difference, bit by bit, from what was sent last."""
 
     level: Annotated[int, Field(ge=0, le=9)] = 6
@@ -42,7 +42,7 @@ class Deltas:
         self._sent: Table = {}
         self._received: Table = {}
 
-    def hand_over(self, weights: Any, engine: Any, *, version: int) -> None:
+    def sync(self, weights: Any, engine: Any, *, version: int) -> None:
         """Send the weights, and let the engine load what arrived."""
         import torch
 

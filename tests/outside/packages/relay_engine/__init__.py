@@ -1,4 +1,4 @@
-"""An engine of two replicas, one of which is always a hand-over behind, that answers in any order.
+"""An engine of two replicas, one of which is always a weight sync behind, that answers in any order.
 
 The late replica samples the first token of a response, the other one the rest: so most responses are the work of two
 versions of the weights, and say so in spans.

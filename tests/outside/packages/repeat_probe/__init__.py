@@ -10,7 +10,7 @@ from pydantic import Field
 from groupwise.extend import Draw, Part, Request, Tools, Trajectory
 
 
-class Repeated(Part, slot="measure"):
+class Repeated(Part, slot="scorer"):
     """How often the engine would say the first token again: the share of some further answers that begin with it."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"generate"})
@@ -18,16 +18,16 @@ class Repeated(Part, slot="measure"):
     """Further answers to each prompt."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:
-        steps = [(t.task.id, t.attempt, step) for group in groups for t in group for step in t.steps]
+        steps = [(t.task.id, t.rollout, step) for group in groups for t in group for step in t.steps]
         requests = [
             Request(
                 prompt_ids=step.prompt_ids,
-                seed=int(draw(task, attempt, step.index, answer).integers(2**63)),
+                seed=int(draw(task, rollout, step.index, answer).integers(2**63)),
                 max_tokens=1,
                 temperature=tools.temperature,
                 stop_ids=tools.stop_ids,
             )
-            for task, attempt, step in steps
+            for task, rollout, step in steps
             for answer in range(self.answers)
         ]
         said = [generation.response_ids[:1] for generation in tools.generate(requests)]

@@ -1,4 +1,4 @@
-"""An estimator of a user's own: attempts are cut into segments of some steps, and segments are compared."""
+"""An estimator of a user's own: rollouts are cut into segments of some steps, and segments are compared."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class BySegment(Part, slot="estimator"):
     """Steps of a segment."""
 
     def __call__(self, table: StepTable) -> Credit:
-        number = table.index // self.length
-        segments = Segments.of(table.attempt * (int(number.max(initial=0)) + 1) + number)
+        number = table.step // self.length
+        segments = Segments.of(table.rollout * (int(number.max(initial=0)) + 1) + number)
         earned = segments.sum(table.reward)
-        attempt = table.attempt[segments.first]
-        # A segment's return: what its attempt earned, less what the segments before it did.
+        rollout = table.rollout[segments.first]
+        # A segment's return: what its rollout earned, less what the segments before it did.
         before = np.cumsum(earned) - earned
-        start = before[np.searchsorted(attempt, attempt)]
-        total = np.bincount(attempt, weights=earned)[attempt]
+        start = before[np.searchsorted(rollout, rollout)]
+        total = np.bincount(rollout, weights=earned)[rollout]
         returns = total - (before - start)
         task = table.task[segments.first]
         ranks = Segments.of(task * (int(number.max(initial=0)) + 1) + number[segments.first])
@@ -47,7 +47,7 @@ class SegmentTrace:
     values: FloatArray
     compared: BoolArray
     number: IntArray
-    """Number of each step's segment within its attempt."""
+    """Number of each step's segment within its rollout."""
     part: BySegment
 
     def derive(self, table: StepTable, step: int) -> Derivation:
@@ -55,19 +55,19 @@ class SegmentTrace:
         number, returns = int(self.number[step]), {}
         for other in range(len(table)):
             if table.task[other] == table.task[step] and self.number[other] == number:
-                attempt = int(table.attempt[other])
-                returns[attempt] = sum(
+                rollout = int(table.rollout[other])
+                returns[rollout] = sum(
                     float(table.reward[k])
                     for k in range(len(table))
-                    if table.attempt[k] == attempt and self.number[k] >= number
+                    if table.rollout[k] == rollout and self.number[k] >= number
                 )
-        own, level = returns[int(table.attempt[step])], sum(returns.values()) / len(returns)
+        own, level = returns[int(table.rollout[step])], sum(returns.values()) / len(returns)
         value = own - level if len(returns) > 1 else 0.0
         return Derivation(
             value=value,
-            formula=f"segment {number}: {own:.6g} - {level:.6g} over {len(returns)} attempts = {value:.6g}",
+            formula=f"segment {number}: {own:.6g} - {level:.6g} over {len(returns)} rollouts = {value:.6g}",
             members=tuple(
-                (k, returns[int(table.attempt[k])])
+                (k, returns[int(table.rollout[k])])
                 for k in range(len(table))
                 if table.task[k] == table.task[step] and self.number[k] == number
             ),

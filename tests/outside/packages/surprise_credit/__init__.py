@@ -22,10 +22,10 @@ class BySurprise(Part, slot="token_credit"):
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         surprise = -tokens.column("logp", table)
-        total = np.bincount(tokens.step, weights=surprise, minlength=len(table))[tokens.step]
+        total = np.bincount(tokens.row, weights=surprise, minlength=len(table))[tokens.row]
         share = np.divide(surprise * tokens.step_length, total, out=np.ones(len(tokens)), where=total > 0)
         return TokenCredit(
-            values=share * credit.values[tokens.step],
+            values=share * credit.values[tokens.row],
             trains=surprise >= self.min_surprise,
             trace=SurpriseTrace(part=self),
         )
@@ -39,8 +39,8 @@ class SurpriseTrace:
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
         """Surprise over the mean surprise, times the credit of the step."""
-        step = int(tokens.step[token])
-        surprise = {k: -float(tokens.logp[k]) for k in range(len(tokens)) if tokens.step[k] == step}
+        step = int(tokens.row[token])
+        surprise = {k: -float(tokens.logp[k]) for k in range(len(tokens)) if tokens.row[k] == step}
         mean = sum(surprise.values()) / len(surprise)
         share = surprise[token] / mean if mean > 0 else 1.0
         value = share * float(credit.values[step])

@@ -1,6 +1,6 @@
 """Two stateful parts, as a user would write them outside groupwise.
 
-`Surprise` is a signal: what an attempt brought, less the mean of what earlier updates brought at its task. `Rest` is a
+`Surprise` is a signal: what a rollout brought, less the mean of what earlier updates brought at its task. `Rest` is a
 filter: a task that was solved rests, by the toss of a coin, through the next update.
 """
 
@@ -17,13 +17,13 @@ from groupwise.extend import BoolArray, FloatArray, ObservedUpdate, Part, StepTa
 
 
 class Surprise(Part, slot="signal"):
-    """What an attempt brought, less the mean of all that earlier updates brought at its task."""
+    """What a rollout brought, less the mean of all that earlier updates brought at its task."""
 
     def __call__(self, table: StepTable) -> FloatArray:
         return table.episode_return - np.asarray(table.column("expected"), dtype=np.float64)
 
     def start(self, *, seed: int) -> Expectations:
-        """Begin with no attempt seen."""
+        """Begin with no rollout seen."""
         return Expectations()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.envs import SPLITS, Alfworld, AttemptEnded, Household, panel_hash
+from groupwise.envs import SPLITS, Alfworld, Household, RolloutEnded, task_set_hash
 from groupwise.envs.alfworld.environment import AlfworldEnvironment, find_shortest_plan, open_game
 from groupwise.envs.alfworld.game import HELP, GameState, WinCondition, read_game
 from tests.unit.envs import alfworld_homes as homes
@@ -26,12 +26,12 @@ def part(tmp_path: Path) -> Alfworld:
 
 
 def open_game_of(part: Alfworld, task_type: str) -> AlfworldEnvironment:
-    [task] = [task for task in part.panel("train") if task.tags == (task_type,)]
+    [task] = [task for task in part.task_set("train") if task.tags == (task_type,)]
     return part.open(task)
 
 
-def ids(panel: tuple[Task, ...]) -> set[str]:
-    return {task.id for task in panel}
+def ids(task_set: tuple[Task, ...]) -> set[str]:
+    return {task.id for task in task_set}
 
 
 def play(state: GameState, *commands: str) -> list[str]:
@@ -50,7 +50,7 @@ class TestSentences:
 
     def test_the_whole_introduction_where_it_is_asked_for(self, part: Alfworld) -> None:
         whole = Alfworld(path=part.path, goal_in_text=True)
-        text = whole.open(whole.panel("train")[0]).observe().text
+        text = whole.open(whole.task_set("train")[0]).observe().text
         assert text.startswith("-= Welcome to TextWorld, ALFRED! =-\n\nYou are in the middle of a room.")
         assert text.endswith(" and a sinkbasin 1.\n\nYour task is to: put a mug in desk.")
 
@@ -150,7 +150,7 @@ class TestGoals:
         assert [outcome.success for outcome in outcomes] == [None] * (len(outcomes) - 1) + [True]
         assert outcomes[-1].terminated
         assert environment.expert() is None
-        with pytest.raises(AttemptEnded):
+        with pytest.raises(RolloutEnded):
             environment.act("look")
 
     def test_two_things_must_lie_in_one_receptacle(self) -> None:
@@ -171,7 +171,7 @@ class TestGoals:
         assert now.is_won()
 
 
-class TestAttempts:
+class TestRollouts:
     def test_what_is_not_possible_changes_nothing_and_is_invalid(self, part: Alfworld) -> None:
         environment = open_game_of(part, "pick_and_place_simple")
         first = environment.observe()
@@ -198,12 +198,12 @@ class TestAttempts:
         assert environment.act("inventory").observation.state_key == key
         assert environment.act("go to drawer 1").observation.state_key == "drawer 1: closed; carrying mug 1"
         by_text = Alfworld(path=part.path, key="observation")
-        other = by_text.open(by_text.panel("train")[0])
+        other = by_text.open(by_text.task_set("train")[0])
         assert other.act("nonsense").observation.state_key == "Nothing happens."
 
-    def test_an_attempt_is_cut_off_at_the_limit(self, part: Alfworld) -> None:
+    def test_an_rollout_is_cut_off_at_the_limit(self, part: Alfworld) -> None:
         short = Alfworld(path=part.path, max_steps=2)
-        environment = short.open(short.panel("train")[0])
+        environment = short.open(short.task_set("train")[0])
         environment.act("look")
         outcome = environment.act("look")
         assert (outcome.truncated, outcome.terminated, outcome.success, outcome.reward) == (True, False, False, 0.0)
@@ -216,24 +216,24 @@ class TestAttempts:
         assert fork.act("move mug 1 to desk 1").success is True
         assert environment.act("go to drawer 1").observation.state_key == "drawer 1: closed; carrying mug 1"
 
-    def test_panels_are_the_splits_with_types_in_turn(self, part: Alfworld) -> None:
-        panels = {split: part.panel(split) for split in SPLITS}
-        assert [task.tags[0] for task in panels["test"]] == list(type(part)().task_types)
-        assert [task.payload["game"] for task in panels["validation"]][:1] == [
+    def test_task_sets_are_the_splits_with_types_in_turn(self, part: Alfworld) -> None:
+        task_sets = {split: part.task_set(split) for split in SPLITS}
+        assert [task.tags[0] for task in task_sets["test"]] == list(type(part)().task_types)
+        assert [task.payload["game"] for task in task_sets["validation"]][:1] == [
             "valid_seen/pick_and_place_simple-Made-None-Up-1/trial_T1"
         ]
-        assert len({panel_hash(panel) for panel in panels.values()}) == 3
+        assert len({task_set_hash(task_set) for task_set in task_sets.values()}) == 3
         two = Alfworld(path=part.path, task_types=("look_at_obj_in_light", "pick_two_obj_and_place"))
-        assert [task.tags[0] for task in two.panel("train")] == ["look_at_obj_in_light", "pick_two_obj_and_place"]
-        assert ids(two.panel("train")) < ids(panels["train"]), "a game is the same task whatever else is played"
+        assert [task.tags[0] for task in two.task_set("train")] == ["look_at_obj_in_light", "pick_two_obj_and_place"]
+        assert ids(two.task_set("train")) < ids(task_sets["train"]), "a game is the same task whatever else is played"
 
     def test_a_changed_game_file_is_another_task(self, part: Alfworld, tmp_path: Path) -> None:
         file = next((tmp_path / "train").glob("look*/*/game.tw-pddl"))
-        before = part.panel("train")
+        before = part.task_set("train")
         file.write_bytes(file.read_bytes() + b"\n")
         again = homes.fill(tmp_path / "again")
         (again / file.relative_to(tmp_path)).write_bytes(file.read_bytes())
-        after = Alfworld(path=str(again)).panel("train")
+        after = Alfworld(path=str(again)).task_set("train")
         assert len(ids(before) - ids(after)) == len(ids(after) - ids(before)) == 1
 
 
@@ -247,7 +247,7 @@ class TestExpert:
         assert environment.expert() == "take mug 1 from shelf 2"
 
     @pytest.mark.parametrize("task_type", homes.GOALS)
-    def test_it_finds_a_way_from_wherever_the_attempt_strayed(self, part: Alfworld, task_type: str) -> None:
+    def test_it_finds_a_way_from_wherever_the_rollout_strayed(self, part: Alfworld, task_type: str) -> None:
         environment = open_game_of(part, task_type)
         for command in ("go to desk 1", "take knife 1 from desk 1", "go to fridge 1", "open fridge 1"):
             environment.act(command)
@@ -275,7 +275,7 @@ class TestBadInput:
     def test_without_a_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("ALFWORLD_DATA", raising=False)
         with pytest.raises(ConfigError) as raised:
-            Alfworld().panel("train")
+            Alfworld().task_set("train")
         assert str(raised.value) == (
             "alfworld: no folder of games is set; set `path`, or ALFWORLD_DATA, to the folder that "
             "`alfworld-download` filled"
@@ -284,7 +284,7 @@ class TestBadInput:
     def test_a_folder_that_is_not_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GAMES", str(tmp_path / "nowhere"))
         with pytest.raises(ConfigError) as raised:
-            Alfworld(path="$GAMES").panel("train")
+            Alfworld(path="$GAMES").task_set("train")
         assert str(raised.value) == (
             f"alfworld: the folder of games {str(tmp_path / 'nowhere')!r} does not exist; set `path`, or "
             "ALFWORLD_DATA, to the folder that `alfworld-download` filled"
@@ -292,16 +292,16 @@ class TestBadInput:
 
     def test_a_folder_of_something_else(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="has none of the folders train, valid_seen, valid_unseen"):
-            Alfworld(path=str(tmp_path)).panel("train")
+            Alfworld(path=str(tmp_path)).task_set("train")
 
     def test_a_split_without_games(self, tmp_path: Path) -> None:
         (tmp_path / "json_2.1.1" / "train").mkdir(parents=True)
         with pytest.raises(ConfigError, match="no games of pick_two_obj_and_place in "):
-            Alfworld(path=str(tmp_path), task_types=("pick_two_obj_and_place",)).panel("train")
+            Alfworld(path=str(tmp_path), task_types=("pick_two_obj_and_place",)).task_set("train")
 
     def test_the_environment_variable_names_the_folder(self, part: Alfworld, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ALFWORLD_DATA", part.path)
-        assert Alfworld().panel("test") == part.panel("test")
+        assert Alfworld().task_set("test") == part.task_set("test")
 
     @pytest.mark.parametrize(
         ("field", "value", "message"),
@@ -330,11 +330,11 @@ class TestBadInput:
 
     def test_a_home_that_does_not_fit_together(self) -> None:
         torn = homes.HOME.replace("(receptacleAtLocation Desk_bar_2 loc_bar_2)", "")
-        with pytest.raises(RecordError, match="its facts contradict each other"):
+        with pytest.raises(RecordError, match="its info contradict each other"):
             read_game(homes.content("pick_and_place_simple", torn), "game.tw-pddl")
 
-    def test_a_file_that_changed_since_the_panel_was_made(self, part: Alfworld, tmp_path: Path) -> None:
-        [task, *_] = part.panel("train")
+    def test_a_file_that_changed_since_the_task_set_was_made(self, part: Alfworld, tmp_path: Path) -> None:
+        [task, *_] = part.task_set("train")
         file = tmp_path / str(task.payload["game"]) / "game.tw-pddl"
         file.write_bytes(file.read_bytes() + b" ")
         with pytest.raises(RecordError, match="not the file that the task was made from"):
@@ -345,7 +345,7 @@ class TestBadInput:
 
     def test_a_task_of_another_environment(self, part: Alfworld) -> None:
         with pytest.raises(RecordError, match="belongs to the environment 'household'"):
-            part.open(Household().panel("test")[0])
+            part.open(Household().task_set("test")[0])
 
     def test_unknown_and_repeated_types_and_splits(self, part: Alfworld) -> None:
         with pytest.raises(ConfigError, match="listed twice"):
@@ -353,10 +353,10 @@ class TestBadInput:
         with pytest.raises(ConfigError, match="task_types"):
             Alfworld(task_types=("movable",))
         with pytest.raises(ConfigError, match="there is no split 'valid_seen'"):
-            part.panel("valid_seen")
+            part.task_set("valid_seen")
 
 
 def test_a_task_knows_nothing_of_the_folder(part: Alfworld) -> None:
-    task: Task = part.panel("test")[0]
+    task: Task = part.task_set("test")[0]
     assert set(task.payload) == {"game", "sha256"}
     assert part.path not in str(task)

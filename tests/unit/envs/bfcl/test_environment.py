@@ -1,4 +1,5 @@
-"""BFCL's multi-turn tasks: turns and checks by hand, agreement with the package's own executor and checker, panels."""
+"""BFCL's multi-turn tasks: turns and checks by hand, agreement with the package's own executor and checker, task
+sets."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.envs import SPLITS, Bfcl, Household, panel_hash
+from groupwise.envs import SPLITS, Bfcl, Household, task_set_hash
 from groupwise.envs.bfcl import environment as bfcl
 from groupwise.envs.bfcl import services as bfcl_files
 from groupwise.envs.bfcl.environment import NO_CALL, describe_functions
@@ -22,7 +23,7 @@ from groupwise.envs.bfcl.services import Call, Category, Services, play_answers,
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 CHECKER = "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_checker"
 EXECUTOR = "bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils"
-# Provenance: printed by `panel_hash(Bfcl().panel(split))` with bfcl-eval 2026.3.23 under CPython 3.11.7.
+# Provenance: printed by `task_set_hash(Bfcl().task_set(split))` with bfcl-eval 2026.3.23 under CPython 3.11.7.
 GOLDEN = {
     "train": "1c0eb894265d0375be9a9e39929a5e9559af074614ed53136f89c10810c109f0",
     "validation": "6ebafb371fa4612933e15dc970e90633bef2c01bd498815f217a51b498d91883",
@@ -33,10 +34,10 @@ GOLDEN = {
 def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     bfcl_files.find_package_folder.cache_clear()
     bfcl_files.read_conversations.cache_clear()
-    bfcl._build_panels.cache_clear()
+    bfcl._build_task_sets.cache_clear()
     monkeypatch.setattr(bfcl_files, "find_spec", lambda name: None)
     with pytest.raises(ConfigError) as raised:
-        Bfcl().panel("train")
+        Bfcl().task_set("train")
     assert str(raised.value) == (
         "the environment 'bfcl' needs a package that is not installed; pip install 'groupwise[bfcl]', then "
         "pip install --no-deps bfcl-eval"
@@ -45,7 +46,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
 
 def test_a_task_of_another_environment() -> None:
     with pytest.raises(RecordError, match="belongs to the environment 'household'"):
-        Bfcl().open(Household().panel("test")[0])
+        Bfcl().open(Household().task_set("test")[0])
 
 
 def test_functions_in_words() -> None:
@@ -93,26 +94,26 @@ class TestWithBfcl:
 
     def test_facts_by_hand(self) -> None:
         environment = self.open_task("multi_turn_base_0")
-        went = environment.act("cd('document')").facts
+        went = environment.act("cd('document')").info
         gold = went["gold_calls"]
         call = {"name": "cd", "arguments": {"folder": "document"}}
         assert went["calls"] == [call] == gold[:1], "by place or by name"
         assert [name["name"] for name in gold] == ["cd", "mkdir", "mv"]
         assert (went["num_calls"], went["turn"], went["num_turns"]) == (1, 0, 4)
         assert went["checks"] == {"read": True, "fits": True}
-        odd = environment.act("[mkdir(1, 2, deep={3: (b'x', 1e999)}), pwd()]").facts
+        odd = environment.act("[mkdir(1, 2, deep={3: (b'x', 1e999)}), pwd()]").info
         assert odd["calls"] == [
             {"name": "mkdir", "arguments": {"0": 1, "1": 2, "deep": {"3": ["b'x'", "inf"]}}},
             {"name": "pwd", "arguments": {}},
         ]
         assert odd["checks"] == {"read": True, "fits": False}
-        assert environment.act("I am done").facts["checks"] == {"read": False}
+        assert environment.act("I am done").info["checks"] == {"read": False}
         for action in ("mkdir(dir_name='temp')", "mv(source='final_report.pdf', destination='temp')"):
             environment.act(action)
-        ended = environment.act("[]").facts
+        ended = environment.act("[]").info
         assert (ended["turn"], ended["turns_passed"], ended["gold_calls"]) == (0, 1, gold)
         assert ended["checks"] == {"read": True, "fits": True, "right": True}
-        failed = environment.act("[]").facts
+        failed = environment.act("[]").info
         assert (failed["turn"], failed["turns_passed"]) == (1, 1)
         assert failed["gold_calls"] != gold
         assert failed["checks"]["right"] is False
@@ -207,7 +208,7 @@ class TestWithBfcl:
 
     @pytest.mark.parametrize("id", [f"multi_turn_base_{number}" for number in range(0, 200, 9)])
     def test_verdicts_and_results_are_the_package_s(self, id: str) -> None:
-        """Attempts that leave a call out, do one twice, or do everything: ours against the package's own."""
+        """Rollouts that leave a call out, do one twice, or do everything: ours against the package's own."""
         checker, executor = (pytest.importorskip(name) for name in (CHECKER, EXECUTOR))
         conversation = read_conversations("base")[id]
         for number, turns in enumerate(variations([list(turn) for turn in conversation.answers])):
@@ -282,14 +283,14 @@ class TestWithBfcl:
         alone = {task.payload["task"]: task.split for task in all_tasks(Bfcl())}
         assert all(splits[int(id.rpartition("_")[2])] == {split} for id, split in alone.items())
 
-    def test_panels_are_the_ones_results_were_measured_on(self) -> None:
+    def test_task_sets_are_the_ones_results_were_measured_on(self) -> None:
         if version("bfcl-eval") != "2026.3.23":
             pytest.skip("the hashes are those of bfcl-eval 2026.3.23")
-        assert {split: panel_hash(Bfcl().panel(split)) for split in SPLITS} == GOLDEN
+        assert {split: task_set_hash(Bfcl().task_set(split)) for split in SPLITS} == GOLDEN
 
     def test_a_conversation_of_another_version_is_refused(self) -> None:
         part = Bfcl()
-        task = part.panel("test")[0]
+        task = part.task_set("test")[0]
         changed = Task.create(env="bfcl", split="test", payload={**task.payload, "content": "0" * 16})
         with pytest.raises(RecordError, match="of another bfcl-eval version"):
             part.open(changed)
@@ -305,11 +306,11 @@ class TestWithBfcl:
 
 
 def all_tasks(part: Bfcl) -> list[Task]:
-    return [task for split in SPLITS for task in part.panel(split)]
+    return [task for split in SPLITS for task in part.task_set(split)]
 
 
 def variations(turns: list[list[str]]) -> Iterator[list[list[str]]]:
-    """An attempt as the answers say it, and attempts near it."""
+    """A rollout as the answers say it, and rollouts near it."""
     yield turns
     for turn in range(len(turns)):
         for place in range(len(turns[turn])):

@@ -7,9 +7,9 @@ from collections import deque
 import pytest
 
 from groupwise import ConfigError, RecordError, Task
-from groupwise.envs import AttemptEnded, Household
+from groupwise.envs import Household, RolloutEnded
 from groupwise.envs.household.environment import HouseholdEnvironment, find_shortest_plan
-from groupwise.envs.household.home import FAMILIES
+from groupwise.envs.household.home import CATEGORIES
 from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.words import split_words
 
@@ -26,7 +26,7 @@ def play(environment: HouseholdEnvironment, *actions: str) -> list[str]:
     return [environment.act(action).observation.text for action in actions]
 
 
-def test_a_whole_attempt_by_hand() -> None:
+def test_a_whole_rollout_by_hand() -> None:
     task = home("clean", "mug", "cabinet", {"mug 1": "fridge 1", "mug 2": "countertop 1", "pan 1": "countertop 1"})
     environment = PLAIN.open(task)
     first = environment.observe()
@@ -62,7 +62,7 @@ def test_a_whole_attempt_by_hand() -> None:
     last = environment.act("move mug 1 to cabinet 1")
     assert last.observation.text == "You move the mug 1 to the cabinet 1."
     assert (last.reward, last.terminated, last.truncated, last.accepted, last.success) == (1.0, True, False, True, True)
-    with pytest.raises(AttemptEnded) as raised:
+    with pytest.raises(RolloutEnded) as raised:
         environment.act("look")
     assert str(raised.value) == f"task {task.id}: the rollout ended after 11 steps; open the task again"
 
@@ -264,10 +264,10 @@ def whole_state(environment: HouseholdEnvironment) -> tuple[object, ...]:
 
 def test_equal_keys_list_equal_commands() -> None:
     part = Household(max_steps=60)
-    for task in part.panel("train")[:60]:
+    for task in part.task_set("train")[:60]:
         listed: dict[object, object] = {}
-        for attempt in range(3):
-            environment, draws = part.open(task), Draws(task.id, attempt)
+        for rollout in range(3):
+            environment, draws = part.open(task), Draws(task.id, rollout)
             while True:
                 seen = environment.observe()
                 assert listed.setdefault(seen.state_key, seen.admissible) == seen.admissible
@@ -292,10 +292,10 @@ def fewest_steps(start: HouseholdEnvironment) -> int:
     raise AssertionError("the task cannot be solved")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CATEGORIES)
 def test_the_expert_takes_a_shortest_way_from_anywhere(family: str) -> None:
-    part = Household(families=(family,), num_receptacles=4, num_objects=3, max_steps=1000)  # type: ignore[arg-type]
-    for task in part.panel("train")[:6]:
+    part = Household(categories=(family,), num_receptacles=4, num_objects=3, max_steps=1000)  # type: ignore[arg-type]
+    for task in part.task_set("train")[:6]:
         environment, draws = part.open(task), Draws("wander", task.id)
         for wandering in (0, 6):
             for _ in range(wandering):
@@ -318,7 +318,7 @@ def test_a_fork_goes_its_own_way() -> None:
 def test_observations_are_short(size: tuple[int, int]) -> None:
     part = Household(num_receptacles=size[0], num_objects=size[1])
     lengths: list[int] = []
-    for task in part.panel("validation"):
+    for task in part.task_set("validation"):
         environment = part.open(task)
         while not (outcome := environment.act(environment.expert() or "")).ended:
             lengths.append(len([word for word in split_words(outcome.observation.text) if word.isalnum()]))
@@ -331,16 +331,16 @@ def test_wrong_fields_name_themselves() -> None:
         Household(num_recepticles=3)
     assert "Household: unknown field 'num_recepticles'; did you mean 'num_receptacles'?" in str(raised.value)
     with pytest.raises(ConfigError) as raised:
-        Household(families=("picks",))
-    assert "families.0: input should be 'pick', 'two', 'clean'" in str(raised.value)
+        Household(categories=("picks",))
+    assert "categories.0: input should be 'pick', 'two', 'clean'" in str(raised.value)
     assert "at least 1 item" not in str(raised.value)  # what is listed is wrong, not missing
     with pytest.raises(ConfigError) as raised:
-        Household(families=("pick", "heat", "pick"))
-    assert "families: a name is listed twice in pick, heat, pick; list each once" in str(raised.value)
+        Household(categories=("pick", "heat", "pick"))
+    assert "categories: a name is listed twice in pick, heat, pick; list each once" in str(raised.value)
 
 
 def test_a_payload_that_is_no_home_is_refused() -> None:
     task = Task.create(env="household", payload={"family": "pick"})
     with pytest.raises(RecordError) as raised:
         Household().open(task)
-    assert str(raised.value) == (f"task {task.id}: its payload is not a home: 'places'; use tasks of the panel")
+    assert str(raised.value) == (f"task {task.id}: its payload is not a home: 'places'; use tasks of the task set")

@@ -1,4 +1,4 @@
-"""A question: one response ends the attempt, with the verifier's score, or with none and the reason."""
+"""A question: one response ends the rollout, with the verifier's score, or with none and the reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from groupwise.data.records import Task
-from groupwise.envs.environment import AttemptEnded, Expert
+from groupwise.envs.environment import Expert, RolloutEnded
 from groupwise.envs.kit.answers import Question, QuestionEnvironment, open_question
 from groupwise.envs.kit.words import MAX_COLLECTED_WORDS, collect_vocabulary
 from groupwise.envs.verifier.verifier import Verdict
@@ -35,7 +35,7 @@ def answer(environment: QuestionEnvironment, response: str) -> tuple[object, ...
     )
 
 
-def test_a_response_ends_the_attempt_with_the_verifiers_score() -> None:
+def test_a_response_ends_the_rollout_with_the_verifiers_score() -> None:
     assert open_changed().observe().text == open_changed().observe().state_key == "What is 6 * 7?"
     assert answer(open_changed(), "<answer>42</answer>") == ("Right.", 1.0, True, True, True, "")
     assert answer(open_changed(), "<answer>41</answer>") == ("Wrong.", 0.25, False, True, True, "")
@@ -83,7 +83,7 @@ def test_a_fork_goes_its_own_way() -> None:
     fork = environment.fork()
     assert answer(fork, "<answer>42</answer>")[0] == "Right."
     assert environment.observe().text == "What is 6 * 7?"
-    with pytest.raises(AttemptEnded):
+    with pytest.raises(RolloutEnded):
         fork.act("again")
     assert isinstance(fork, Expert)
 

@@ -56,20 +56,20 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     search_qa.read_corpus.cache_clear()  # an index that another test built would need no package
     part = SearchQa()
     with pytest.raises(ConfigError) as raised:
-        part.open(part.panel("test")[0]).act("<search>x y z</search>")
+        part.open(part.task_set("test")[0]).act("<search>x y z</search>")
     assert str(raised.value) == (
         "the environment 'search_qa' needs a package that is not installed; pip install 'groupwise[search]'"
     )
 
 
-class TestAnAttempt:
+class TestAnRollout:
     @pytest.fixture(autouse=True)
     def packages(self) -> None:
         pytest.importorskip("bm25s")
 
     def test_two_searches_and_an_answer_by_hand(self, tmp_path: Path) -> None:
         part = write_part(tmp_path, num_results=1)
-        (task,) = part.panel("train")
+        (task,) = part.task_set("train")
         environment = part.open(task)
         first = environment.observe()
         assert (first.goal, first.text, first.state_key) == (QUESTION["question"], "Nothing is known yet.", "")
@@ -83,14 +83,14 @@ class TestAnAttempt:
 
     def test_what_is_shown_is_limited(self, tmp_path: Path) -> None:
         part = write_part(tmp_path, num_results=2, num_words=8)
-        shown = part.open(part.panel("train")[0]).act("<search>lowick</search>").observation.text
+        shown = part.open(part.task_set("train")[0]).act("<search>lowick</search>").observation.text
         assert shown == (
             "<information>Doc 1 (Title: Edith Flint) Edith Flint was born in Lowick. Doc 2 (Title: Lowick) Lowick lies "
             "on the River Elsin. word word</information>"
         )
 
     def test_a_search_without_a_hit_and_talk_without_tags(self, part: SearchQa) -> None:
-        environment = part.open(part.panel("train")[0])
+        environment = part.open(part.task_set("train")[0])
         nothing = environment.act("<search>zzz</search>")
         assert (nothing.accepted, nothing.observation.state_key) == (True, "")
         assert nothing.observation.text == "<information>Nothing was found.</information>"
@@ -102,12 +102,12 @@ class TestAnAttempt:
     def test_exact_match_and_f1_as_rewards(self, tmp_path: Path) -> None:
         for score, reward in (("exact", 0.0), ("f1", 2.0 * 2 / 3)):
             part = write_part(tmp_path, score=score, success_reward=2.0)
-            outcome = part.open(part.panel("train")[0]).act("<answer>Lowick perhaps</answer>")
+            outcome = part.open(part.task_set("train")[0]).act("<answer>Lowick perhaps</answer>")
             assert (outcome.success, outcome.reward) == (False, pytest.approx(reward))
 
     def test_the_key_is_what_was_found_in_any_order(self, tmp_path: Path) -> None:
         part = write_part(tmp_path, num_results=1)
-        one, other = (part.open(part.panel("train")[0]) for _ in range(2))
+        one, other = (part.open(part.task_set("train")[0]) for _ in range(2))
         for title in ("Salt Road", "Stanwell"):
             one.act(f"<search>{title}</search>")
         for title in ("Stanwell", "Salt Road", "Stanwell"):
@@ -115,7 +115,7 @@ class TestAnAttempt:
         assert one.observe().state_key == other.observe().state_key == "Salt Road; Stanwell"
 
     def test_a_question_without_titles_is_searched_for_itself(self, part: SearchQa) -> None:
-        environment = part.open(part.panel("test")[0])
+        environment = part.open(part.task_set("test")[0])
         assert environment.expert() == "<search>On which river lies Lowick?</search>"
         environment.act(environment.expert() or "")
         assert environment.expert() == "<answer>Elsin</answer>"
@@ -124,7 +124,7 @@ class TestAnAttempt:
 
     def test_the_expert_keeps_the_last_step_for_its_answer(self, tmp_path: Path) -> None:
         part = write_part(tmp_path, num_results=1, max_steps=2)
-        environment = part.open(part.panel("train")[0])
+        environment = part.open(part.task_set("train")[0])
         environment.act(environment.expert() or "")
         assert environment.act(environment.expert() or "").success is True
 
@@ -137,7 +137,7 @@ class TestAnAttempt:
 
     def test_a_task_of_other_documents_is_refused(self, part: SearchQa) -> None:
         with pytest.raises(RecordError, match="was made for the documents"):
-            SearchQa().open(part.panel("train")[0])
+            SearchQa().open(part.task_set("train")[0])
 
 
 class TestOurCorpus:
@@ -155,7 +155,7 @@ class TestOurCorpus:
     def test_every_question_is_answered_by_looking_up_its_documents(self) -> None:
         part = SearchQa()
         for split in SPLITS:
-            for task in part.panel(split):
+            for task in part.task_set(split):
                 environment, shown = part.open(task), ""
                 while not (outcome := environment.act(environment.expert() or "")).ended:
                     shown += outcome.observation.text
@@ -212,7 +212,7 @@ def test_search_ranks_by_words_shared_and_then_by_place() -> None:
 class TestBadFiles:
     def refusal(self, **fields: str) -> str:
         with pytest.raises((ConfigError, FileError)) as raised:
-            SearchQa(**fields).panel("train")  # type: ignore[arg-type]
+            SearchQa(**fields).task_set("train")  # type: ignore[arg-type]
         return str(raised.value)
 
     def test_missing_files(self, tmp_path: Path) -> None:
@@ -260,20 +260,20 @@ class TestBadFiles:
         assert self.refusal(documents=str(tmp_path)).endswith("byte 1 is not UTF-8; download the file again")
 
 
-class TestFacts:
+class TestInfo:
     @pytest.fixture(autouse=True)
     def packages(self) -> None:
         pytest.importorskip("bm25s")
 
     def test_by_hand(self, part: SearchQa) -> None:
-        environment = part.open(part.panel("train")[0])
+        environment = part.open(part.task_set("train")[0])
         gold = {
             "gold_answer": "Lowick",
             "gold_documents": ["Salt Road", "Edith Flint"],
             "gold_entities": ["Edith Flint", "Lowick"],
         }
         searched = environment.act("Who wrote it? <search> Salt Road novel </search>")
-        assert searched.facts == gold | {
+        assert searched.info == gold | {
             "calls": [{"name": "search", "arguments": {"query": "Salt Road novel"}}],
             "num_calls": 1,
             "documents": ["Salt Road"],
@@ -281,14 +281,14 @@ class TestFacts:
             "checks": {"read": True, "fits": True},
         }
         thought = environment.act("It is by edith flint.")
-        assert thought.facts == gold | {
+        assert thought.info == gold | {
             "calls": [],
             "num_calls": 0,
             "entities": ["Edith Flint"],
             "checks": {"read": False},
         }
         answered = environment.act("<answer>The town of Lowick!</answer>")
-        assert answered.facts == gold | {
+        assert answered.info == gold | {
             "answer": "Lowick",
             "exact": True,
             "graded_match": 1.0,
@@ -299,14 +299,14 @@ class TestFacts:
         }, "another wording of a right answer is the gold answer"
 
     def test_a_near_miss_has_its_own_text_and_a_grade(self, part: SearchQa) -> None:
-        facts = part.open(part.panel("train")[0]).act("<answer>Lowick Hall.</answer>").facts
-        assert (facts["answer"], facts["exact"], facts["checks"]["right"]) == ("lowick hall", False, False)
-        assert facts["graded_match"] == pytest.approx(2 / 3)
+        info = part.open(part.task_set("train")[0]).act("<answer>Lowick Hall.</answer>").info
+        assert (info["answer"], info["exact"], info["checks"]["right"]) == ("lowick hall", False, False)
+        assert info["graded_match"] == pytest.approx(2 / 3)
 
     def test_without_titles_nobody_knows_what_leads_to_the_answer(self, part: SearchQa) -> None:
-        facts = part.open(part.panel("test")[0]).act("<search>Lowick</search>").facts
-        assert facts.keys() == {"gold_answer", "calls", "num_calls", "documents", "checks"}
+        info = part.open(part.task_set("test")[0]).act("<search>Lowick</search>").info
+        assert info.keys() == {"gold_answer", "calls", "num_calls", "documents", "checks"}
 
-    def test_a_fork_tells_the_same_facts(self, part: SearchQa) -> None:
-        environment = part.open(part.panel("train")[0])
-        assert environment.fork().act("<answer>x</answer>").facts == environment.act("<answer>x</answer>").facts
+    def test_a_fork_tells_the_same_info(self, part: SearchQa) -> None:
+        environment = part.open(part.task_set("train")[0])
+        assert environment.fork().act("<answer>x</answer>").info == environment.act("<answer>x</answer>").info

@@ -1,4 +1,4 @@
-"""Corridors: what texts show and hide, what keys tell apart, chance that belongs to the task, and the panels."""
+"""Corridors: what texts show and hide, what keys tell apart, chance that belongs to the task, and the task sets."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_text_at_the_last_door_hides_so_many_bits(bits: int) -> None:
     part = Aliased(hidden_bits=bits, passages=1, num_doors=3, num_colours=2, max_steps=8)
     situations: dict[str, set[object]] = defaultdict(set)
     for number in range(400):
-        environment, draws = part.open(part.panel("train")[0]), Draws("test", number)
+        environment, draws = part.open(part.task_set("train")[0]), Draws("test", number)
         outcome = None
         while outcome is None or not outcome.ended:
             outcome = environment.act(draws.pick(("red", "blue")))
@@ -110,10 +110,10 @@ def test_chance_comes_as_often_as_it_should_and_belongs_to_seed_step_room_and_ac
     assert part.open(noisy).act("red") == part.open(noisy).act("red")
 
 
-def test_with_noise_the_panels_hold_what_the_expert_can_win() -> None:
+def test_with_noise_the_task_sets_hold_what_the_expert_can_win() -> None:
     part = Aliased(hidden_bits=2, noise=0.3, max_steps=10)
     lengths = Counter()
-    for task in part.panel("test"):
+    for task in part.task_set("test"):
         environment = part.open(task)
         outcome = None
         while outcome is None or not outcome.ended:
@@ -127,12 +127,12 @@ def test_with_noise_the_panels_hold_what_the_expert_can_win() -> None:
     assert max(lengths.values()) > 8
 
 
-def test_no_corridor_is_in_two_panels_and_each_door_asks_for_a_lamp_in_turn() -> None:
+def test_no_corridor_is_in_two_task_sets_and_each_door_asks_for_a_lamp_in_turn() -> None:
     part = Aliased(hidden_bits=3, num_doors=4)
-    doors = [tuple(task.payload["doors"]) for split in SPLITS for task in part.panel(split)]
+    doors = [tuple(task.payload["doors"]) for split in SPLITS for task in part.task_set(split)]
     assert all(set(asked) == {0, 1, 2} for asked in doors)
     assert len(set(doors)) == 12, "every order of three lamps, the first of them twice"
-    assert {len(part.panel(split)) for split in SPLITS} == {1000, 100, 200}
+    assert {len(part.task_set(split)) for split in SPLITS} == {1000, 100, 200}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Ranked lists: items read out of any text, the textbook's NDCG, the facts of a list, and what is refused."""
+"""Ranked lists: items read out of any text, the textbook's NDCG, the info of a list, and what is refused."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ def test_a_thing_is_as_relevant_as_it_has_wanted_properties() -> None:
             assert judge_relevance(thing, wanted) == len(set(wanted) & set(properties))
 
 
-def test_the_facts_of_a_list() -> None:
+def test_the_info_of_a_list() -> None:
     environment = RankedLists(num_offered=5, list_length=3).open(FOOD)
     assert environment.observe().text == "Wanted: red, food, small. Offered: piano, fire engine, egg, cherry, frog."
     outcome = environment.act("egg ; cherry ; boat ; egg")
     assert (outcome.success, outcome.terminated, outcome.accepted) == (False, True, True)
     assert outcome.reward == pytest.approx((2 + 3 * 0.63092975) / (3 + 2 * 0.63092975 + 0.5), abs=1e-8)
     assert outcome.observation.text == "There is a better order."
-    assert outcome.facts == {
+    assert outcome.info == {
         "graded_match": outcome.reward,
         "items": ["egg", "cherry", "", "egg"],
         "item_relevance": [2, 3, 0, 0],
@@ -161,18 +161,18 @@ def test_what_names_nothing_that_was_offered_is_refused() -> None:
     outcome = RankedLists(num_offered=5, list_length=3).open(FOOD).act("boat ; moon")
     assert (outcome.success, outcome.reward, outcome.accepted) == (False, 0.0, False)
     assert outcome.observation.text == "That is not a list."
-    assert outcome.facts["item_relevance"] == [0, 0]
+    assert outcome.info["item_relevance"] == [0, 0]
 
 
 @pytest.mark.parametrize("part", [RankedLists(), RankedLists(num_offered=20, list_length=20, gain="exponential")])
 def test_the_expert_lists_the_best_in_words_of_the_vocabulary(part: RankedLists) -> None:
-    for task in part.panel("validation")[:20]:
+    for task in part.task_set("validation")[:20]:
         environment = part.open(task)
         advice = environment.expert() or ""
         assert set(split_words(advice)) <= set(part.vocabulary())
         outcome = environment.act(advice)
         assert (outcome.success, outcome.reward) == (True, 1.0)
-        assert all(outcome.facts["items_exact"])
+        assert all(outcome.info["items_exact"])
         assert environment.expert() is None
 
 

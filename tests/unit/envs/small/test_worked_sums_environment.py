@@ -1,4 +1,4 @@
-"""Worked sums: lines read and checked one by one, the facts of an answer, and any text refused without harm."""
+"""Worked sums: lines read and checked one by one, the info of an answer, and any text refused without harm."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def test_slips_at_every_line_can_be_said() -> None:
         assert set(split_words(answer)) <= set(part.vocabulary())
 
 
-def test_the_total_alone_counts_and_the_facts_say_the_rest() -> None:
+def test_the_total_alone_counts_and_the_info_say_the_rest() -> None:
     environment = WorkedSums().open(task_of(4, 7, 2, 9))
     assert environment.observe().text == "Add 4 + 7 + 2 + 9."
     outcome = environment.act("4 + 7 = 12 ; 12 + 2 = 13 ; 13 + 9 = 22 ; answer 22")
     assert (outcome.success, outcome.reward, outcome.terminated, outcome.accepted) == (True, 1.0, True, True)
-    assert outcome.facts == {
+    assert outcome.info == {
         "lines_right": [False, False, True, True],
         "lines_on_track": [False, True, True, True],
         "line_ends": [6, 12, 18, 20],
@@ -97,13 +97,13 @@ def test_the_total_alone_counts_and_the_facts_say_the_rest() -> None:
     refused = WorkedSums().open(task_of(4, 7, 2, 9)).act("4 + 7 = 11 ;")
     assert (refused.success, refused.reward, refused.accepted) == (False, 0.0, False)
     assert refused.observation.text == "That is not an answer."
-    assert (refused.facts["answer"], refused.facts["lines_right"]) == ("", [True])
+    assert (refused.info["answer"], refused.info["lines_right"]) == ("", [True])
 
 
 @pytest.mark.parametrize("num_terms", [4, 5, 10])
 def test_answers_have_20_to_60_words_that_the_vocabulary_holds(num_terms: int) -> None:
     part = WorkedSums(num_terms=num_terms)
-    for task in part.panel("validation")[:20]:
+    for task in part.task_set("validation")[:20]:
         environment = part.open(task)
         words = split_words(environment.expert() or "")
         assert 20 <= len(words) <= 60

@@ -34,7 +34,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
     )
 
 
-class TestAnAttempt:
+class TestAnRollout:
     @pytest.fixture(autouse=True)
     def packages(self) -> None:
         pytest.importorskip("bm25s")
@@ -205,23 +205,23 @@ class TestThePublishersFiles:
         assert unshuffled[0].startswith(describe_item(products[0])["instruction"]), (
             "products in order, options in order"
         )
-        panels = {split: self.part(folder).panel(split) for split in SPLITS}
-        drawn = [each.payload["instruction"] for split in ("test", "validation", "train") for each in panels[split]]
+        task_sets = {split: self.part(folder).task_set(split) for split in SPLITS}
+        drawn = [each.payload["instruction"] for split in ("test", "validation", "train") for each in task_sets[split]]
         assert drawn == [goal.instruction for goal in goals]
-        assert [len(panels[split]) for split in ("test", "validation")] == [20, 30]
+        assert [len(task_sets[split]) for split in ("test", "validation")] == [20, 30]
 
     def test_the_published_numbers_are_the_default(self) -> None:
         part = Webshop(path="unused")
         assert (part.num_test, part.num_validation, part.max_steps) == (500, 1000, 15)
 
-    def test_a_goal_that_comes_again_stays_in_the_test_panel_alone(self, tmp_path: Path) -> None:
+    def test_a_goal_that_comes_again_stays_in_the_test_task_set_alone(self, tmp_path: Path) -> None:
         """Leakage: the same wish, written several times, must not be trained on and tested."""
         twice = {"Color": [{"value": value} for value in ("red", "red", "blue", "red", "blue")] * 6}
         folder = publish(tmp_path, [item(SOAP, customization_options=twice)], {SOAP.asin: describe_item(SOAP)})
         part = self.part(folder, num_test=5, num_validation=1)
         with pytest.raises(ConfigError, match="leave none"):
-            self.part(folder, num_test=25, num_validation=10).panel("test")
-        colours = {split: [each.payload["options"]["color"] for each in part.panel(split)] for split in SPLITS}
+            self.part(folder, num_test=25, num_validation=10).task_set("test")
+        colours = {split: [each.payload["options"]["color"] for each in part.task_set(split)] for split in SPLITS}
         assert sorted(colours["test"]) == ["blue", "red"]
         assert colours["validation"] == colours["train"] == []
 
@@ -250,7 +250,7 @@ class TestThePublishersFiles:
 
     def test_a_task_of_another_catalogue_is_refused(self, folder: Path, tmp_path: Path) -> None:
         part = self.part(folder)
-        first = part.panel("test")[0]
+        first = part.task_set("test")[0]
         items = json.loads((folder / "items_shuffle_1000.json").read_text())
         items[0]["name"] = "Another title"
         other = publish(tmp_path / "other", items, json.loads((folder / "items_ins_v2_1000.json").read_text()))
@@ -276,7 +276,7 @@ def test_price_limits_are_one_of_the_next_but_the_first() -> None:
 class TestBadFiles:
     def refusal(self, folder: Path, **fields: Any) -> str:
         with pytest.raises((ConfigError, FileError)) as raised:
-            Webshop(path=str(folder), **fields).panel("train")
+            Webshop(path=str(folder), **fields).task_set("train")
         return str(raised.value)
 
     def test_no_folder(self, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ class TestBadFiles:
         )
 
 
-class TestFacts:
+class TestInfo:
     @pytest.fixture(autouse=True)
     def packages(self) -> None:
         pytest.importorskip("bm25s")
@@ -327,23 +327,23 @@ class TestFacts:
         environment = open_shop()
         gold = {"gold_answer": "B000SCRUB1; scent: mint; size: 8 ounce"}
         searched = environment.act("search[Tea tree scrub]")
-        assert searched.facts == gold | {
+        assert searched.info == gold | {
             "calls": [{"name": "search", "arguments": {"query": "tea tree scrub"}}],
             "num_calls": 1,
             "checks": {"read": True, "fits": True},
         }
         refused = environment.act("click[nowhere]")
-        assert refused.facts == gold | {
+        assert refused.info == gold | {
             "calls": [{"name": "click", "arguments": {"button": "nowhere"}}],
             "num_calls": 1,
             "checks": {"read": True, "fits": False},
         }
         talk = environment.act("buy it")
-        assert talk.facts == gold | {"calls": [], "num_calls": 0, "checks": {"read": False}}
+        assert talk.info == gold | {"calls": [], "num_calls": 0, "checks": {"read": False}}
         for action in ("click[b000scrub1]", "click[8 ounce]"):
             environment.act(action)
         unfinished = environment.fork().act("click[buy now]")
-        assert unfinished.facts == gold | {
+        assert unfinished.info == gold | {
             "answer": "B000SCRUB1; size: 8 ounce",
             "exact": False,
             "graded_match": unfinished.reward,
@@ -353,7 +353,7 @@ class TestFacts:
             "checks": {"read": True, "fits": True, "right": False},
         }
         environment.act("click[mint]")
-        bought = environment.act("click[buy now]").facts
+        bought = environment.act("click[buy now]").info
         assert (bought["answer"], bought["exact"], bought["graded_match"]) == (gold["gold_answer"], True, 1.0)
         assert bought["checks"]["right"] is True
 
@@ -363,9 +363,9 @@ class TestFacts:
         environment = ShopEnvironment(wish, Webshop(path="unused"), shop())
         for action in ("search[tea tree scrub]", "click[b000scrub1]"):
             environment.act(action)
-        facts = environment.act("click[buy now]").facts
-        assert facts["match_parts"] == {"type": 1.0, "price": 1.0}
-        assert facts["gold_answer"] == "B000SCRUB1"
+        info = environment.act("click[buy now]").info
+        assert info["match_parts"] == {"type": 1.0, "price": 1.0}
+        assert info["gold_answer"] == "B000SCRUB1"
 
     def test_the_grade_does_not_depend_on_what_is_paid(self) -> None:
         environment = open_shop(is_graded=False)
@@ -373,4 +373,4 @@ class TestFacts:
             environment.act(action)
         bought = environment.act("click[buy now]")
         assert bought.reward == 0.0
-        assert bought.facts["graded_match"] == pytest.approx(3 / 5)
+        assert bought.info["graded_match"] == pytest.approx(3 / 5)

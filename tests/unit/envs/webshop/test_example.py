@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.methods import RECIPES
+from groupwise.methods import METHODS
 from groupwise.training.config.run_file import load_run
 
 ROOT = Path(__file__).parents[4]
@@ -32,16 +32,16 @@ RELEASED = {
     "algorithm.invalid_penalty": 0.1,
     "algorithm.refused_penalty": 0.0,
     "algorithm.reference": True,
-    "rollout.memory.steps": 2,
+    "rollout.history.steps": 2,
     "rollout.template.kind": "published_template",
-    "rollout.action_rule.kind": "tagged",
-    "rollout.action_rule.fallback": 20,
-    "rollout.plan.attempts": 8,
+    "rollout.action_parser.kind": "tagged",
+    "rollout.action_parser.fallback": 20,
+    "rollout.plan.rollouts": 8,
     "rollout.max_tokens": 512,
     "rollout.temperature": 1.0,
     "training.tasks": 16,
     "training.updates": 160,
-    "training.learner.optimiser": "adamw",
+    "training.learner.optimizer": "adamw",
     "training.learner.learning_rate": 1e-6,
     "training.learner.weight_decay": 0.01,
     "training.learner.max_grad_norm": 1.0,
@@ -55,10 +55,10 @@ RELEASED = {
 
 @pytest.fixture
 def example() -> dict[str, Any]:
-    """The example's settings by their paths, those of its recipe by the recipe's own names."""
+    """The example's settings by their paths, those of its method by the method's own names."""
     pytest.importorskip("torch")
     algorithm = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))["algorithm"]
-    options = inspect.signature(RECIPES[algorithm.pop("recipe")]).parameters
+    options = inspect.signature(METHODS[algorithm.pop("method")]).parameters
     settings: dict[str, Any] = load_run(EXAMPLE).config()
     settings["algorithm"] = {name: option.default for name, option in options.items()} | algorithm
     by_path = {}

@@ -10,7 +10,7 @@ pytest.importorskip("bm25s")
 pytest.importorskip("rapidfuzz")
 
 from groupwise import ConfigError, RecordError
-from groupwise.envs import SPLITS, Storefront, check_environment, panel_hash
+from groupwise.envs import SPLITS, Storefront, check_environment, task_set_hash
 from groupwise.envs.small.storefront import NUM_KINDS, draw_catalogue
 from groupwise.envs.small.storefront import _read_stock as stock
 from groupwise.envs.webshop.catalogue import Goal
@@ -22,7 +22,7 @@ GOLDEN = {
     "validation": "9aace4fed134c505f2f67812b6d9e9a564fe234eb13fc26611c73e47f777209b",
     "test": "b97c6947cb95b865e4edbe6f504cd3c56ac0b45daa7430af3a0faf5d648bfdf6",
 }
-"""Panels of the default shop; results are measured on them, so they change only with the data file."""
+"""TaskSets of the default shop; results are measured on them, so they change only with the data file."""
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def test_every_rule_is_kept(part: Storefront) -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_panels_are_the_ones_results_were_measured_on(split: str) -> None:
-    assert panel_hash(Storefront().panel(split)) == GOLDEN[split]
+def test_task_sets_are_the_ones_results_were_measured_on(split: str) -> None:
+    assert task_set_hash(Storefront().task_set(split)) == GOLDEN[split]
 
 
 def test_the_expert_buys_what_is_asked_for_in_nine_steps_at_most() -> None:
     part = Storefront()
-    for task in part.panel("test"):
+    for task in part.task_set("test"):
         environment, steps = part.open(task), 1
         while not (outcome := environment.act(environment.expert() or "")).ended:
             assert outcome.accepted
@@ -73,7 +73,7 @@ def test_two_values_of_a_kind_are_never_taken_for_each_other() -> None:
 
 
 def test_an_instruction_says_all_that_counts() -> None:
-    for task in Storefront().panel("validation"):
+    for task in Storefront().task_set("validation"):
         goal = Goal.of(task)
         assert all(attribute in goal.instruction for attribute in goal.attributes)
         assert all(f"{name}: {value}" in goal.instruction for name, value in goal.options.items())
@@ -82,18 +82,18 @@ def test_an_instruction_says_all_that_counts() -> None:
 
 
 @pytest.mark.parametrize("part", [Storefront(), Storefront(num_products=8, num_kinds=4)], ids=["default", "small"])
-def test_no_wish_is_in_two_panels_in_other_words_or_with_another_limit(part: Storefront) -> None:
+def test_no_wish_is_in_two_task_sets_in_other_words_or_with_another_limit(part: Storefront) -> None:
     wishes = [
         (goal.asin, goal.attributes, tuple(goal.options.items()))
         for split in SPLITS
-        for goal in map(Goal.of, part.panel(split))
+        for goal in map(Goal.of, part.task_set(split))
     ]
     assert len(wishes) == len(set(wishes)) > 300
 
 
 def test_a_worker_shows_what_this_process_shows() -> None:
     part = Storefront(num_products=30)
-    tasks = dict(enumerate(part.panel("test")[:4]))
+    tasks = dict(enumerate(part.task_set("test")[:4]))
     here = {number: part.open(task) for number, task in tasks.items()}
     with Workers(part, num=1, timeout=60.0) as host:
         assert host.open(tasks) == {number: environment.observe() for number, environment in here.items()}
@@ -105,7 +105,7 @@ def test_a_worker_shows_what_this_process_shows() -> None:
 
 
 def test_a_task_of_another_shop_is_refused() -> None:
-    task = Storefront().panel("test")[0]
+    task = Storefront().task_set("test")[0]
     with pytest.raises(RecordError, match="was made for the catalogue"):
         Storefront(shop=1).open(task)
 

@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import groupwise as groupwise
 
 BASE = """
 [algorithm]
-recipe = "hgpo"
+method = "hgpo"
 depth = 4
 
 [env]
@@ -67,19 +67,19 @@ def test_the_command_line_comes_last(here: Path) -> None:
 
 def test_another_kind_replaces_its_table_and_the_same_one_fills_it_up(here: Path) -> None:
     assert load(here, '[env]\nkind = "lookup"\n').env.config() == decode_run(
-        {"algorithm": {"recipe": "grpo"}, "env": {"kind": "lookup"}, "model": {"kind": "tiny"}}
+        {"algorithm": {"method": "grpo"}, "env": {"kind": "lookup"}, "model": {"kind": "tiny"}}
     ).env.config()  # fmt: skip
     assert load(here, '[env]\nkind = "identity"\nnum_words = 5\n').env.config()["length"] == 3
     assert load(here, "[env]\nnum_words = 5\n").env.config()["length"] == 3
 
 
-def test_another_recipe_replaces_the_algorithm_and_its_options_stay_with_it(here: Path) -> None:
-    assert load(here, '[algorithm]\nrecipe = "grpo"\n').algorithm == methods.grpo()
-    config = load(here, '[algorithm]\nrecipe = "hgpo"\ngamma = 0.5\n')
+def test_another_method_replaces_the_algorithm_and_its_options_stay_with_it(here: Path) -> None:
+    assert load(here, '[algorithm]\nmethod = "grpo"\n').algorithm == methods.grpo()
+    config = load(here, '[algorithm]\nmethod = "hgpo"\ngamma = 0.5\n')
     assert config.algorithm == methods.hgpo(depth=4, gamma=0.5)
-    assert config.made_by == {"recipe": "hgpo", "depth": 4, "gamma": 0.5}
+    assert config.made_by == {"method": "hgpo", "depth": 4, "gamma": 0.5}
     changed = load(here, '[algorithm.loss]\nold = "engine"\n')
-    assert changed.made_by == {"recipe": "hgpo", "depth": 4, "loss": {"old": "engine"}}
+    assert changed.made_by == {"method": "hgpo", "depth": 4, "loss": {"old": "engine"}}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_another_recipe_replaces_the_algorithm_and_its_options_stay_with_it(here
         ({"engine": {"kind": "vllm", "context": 9}}, {"engine": {"kind": "local"}}, {"kind": "local"}),
         ({"engine": "local"}, {"engine": {"rows": 8}}, {"rows": 8}),
         ({"engine": {"rows": 8}}, {"engine": "local"}, "local"),
-        ({"engine": {"recipe": 1, "rows": 8}}, {"engine": {"recipe": 2}}, {"recipe": 2, "rows": 8}),
+        ({"engine": {"method": 1, "rows": 8}}, {"engine": {"method": 2}}, {"method": 2, "rows": 8}),
         ({"engine": [1, 2]}, {"engine": [3]}, [3]),
     ],
 )
@@ -119,9 +119,9 @@ def test_a_runs_own_settings_may_be_extended(here: Path) -> None:
     stored = load_run(here / "shared" / "base.toml").config()
     (here / "shared" / "base.toml").write_text(tomli_w.dumps(stored), encoding="utf-8")
     assert load(here, "seed = 4\n").config() == stored | {"seed": 4}
-    assert load(here, '[algorithm]\nrecipe = "grpo"\n').made_by == {"recipe": "grpo"}
+    assert load(here, '[algorithm]\nmethod = "grpo"\n').made_by == {"method": "grpo"}
     changed = load(here, '[algorithm.loss]\nold = "engine"\n')
-    assert changed.made_by is None, "its parts are not those of the recipe"
+    assert changed.made_by is None, "its parts are not those of the method"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_runs_own_settings_may_be_extended(here: Path) -> None:
         ("[training]\nupdates = -2\n", "run.toml", "RunConfig: training: TrainingConfig: updates: input should be"),
         ("[trainin]\nupdates = 2\n", "run.toml", "unknown section 'trainin'; did you mean 'training'?"),
         ("[algorithm]\ndepth = -1\n", "run.toml", "hgpo: depth: input should be greater than or equal to 0, found -1"),
-        ('[algorithm]\nrecipe = "gpro"\n', "run.toml", "there is no recipe 'gpro'; did you mean 'grpo'?"),
+        ('[algorithm]\nmethod = "gpro"\n', "run.toml", "there is no method 'gpro'; did you mean 'grpo'?"),
     ],
 )
 def test_an_error_names_the_file_in_which_the_key_stands(here: Path, text: str, place: str, message: str) -> None:
@@ -152,7 +152,7 @@ def test_an_error_names_the_file_in_which_the_key_stands(here: Path, text: str, 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('recipe = "hgpo"', 'recipe = "hgop"', "there is no recipe 'hgop'; did you mean 'hgpo'?"),
+        ('method = "hgpo"', 'method = "hgop"', "there is no method 'hgop'; did you mean 'hgpo'?"),
         ("depth = 4", "dpth = 4", "hgpo: unknown option 'dpth'; did you mean 'depth'?"),
         ("depth = 4", "depth = -4", "hgpo: depth: input should be"),
         ("depth = 4", "loss = { odl = 1 }", "Algorithm: loss: PolicyLoss: unknown field 'odl'; did you mean 'old'?"),
@@ -209,9 +209,9 @@ def test_a_file_that_cannot_be_extended_is_a_sentence(here: Path, extends: str, 
 
 def test_commands_read_both_files(here: Path, groupwise: Run) -> None:
     write(here, "[env]\nnum_words = 5\n")
-    panel = groupwise("panel", "run.toml")
-    assert panel.status == 0, panel.err
-    assert panel.out.startswith("Identity(num_words=5, length=3): 3 panels")
+    task_set = groupwise("task_set", "run.toml")
+    assert task_set.status == 0, task_set.err
+    assert task_set.out.startswith("Identity(num_words=5, length=3): 3 task sets")
     (here / "shared" / "base.toml").write_text(BASE.replace("length = 3", "lenght = 3"), encoding="utf-8")
-    ran = groupwise("panel", "run.toml")
+    ran = groupwise("task_set", "run.toml")
     assert ran.err.startswith("error: shared/base.toml (extended by run.toml): env: Identity: unknown field 'lenght'")

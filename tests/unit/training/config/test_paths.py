@@ -13,7 +13,7 @@ from groupwise.methods.r3 import Reflection
 from groupwise.training.config.run_file import decode_run, load_algorithm, load_run
 
 PATHS: dict[str, dict[str, Any]] = {
-    "panel": {"panel": "PLACE"},
+    "task_set": {"task_set": "PLACE"},
     "rewards[0].function": {"rewards": [{"kind": "function", "function": "PLACE.py:score"}]},
     "env.path": {"env": {"kind": "data_set", "path": "PLACE", "columns": {"prompt": "p", "answer": "a"}}},
     "env.test_path": {"env": {"kind": "math", "path": "/data", "test_path": "PLACE"}},
@@ -28,7 +28,7 @@ PATHS: dict[str, dict[str, Any]] = {
             ],
         }
     },
-    "training.weight_transfer.folder": {"training": {"weight_transfer": {"kind": "through_file", "folder": "PLACE"}}},
+    "training.weight_sync.folder": {"training": {"weight_sync": {"kind": "through_file", "folder": "PLACE"}}},
     "engine.python": {"engine": {"kind": "vllm", "python": "./PLACE"}},
     "model.path": {"model": {"kind": "pretrained", "path": "./PLACE"}},
     "trackers[0].uri": {"trackers": [{"kind": "mlflow", "uri": "PLACE"}]},
@@ -42,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "place.py").write_text("def score(trajectory):\n    return 0.0\n", encoding="utf-8")
-        (tmp_path / name / "prompt.txt").write_text(f"{name}: $attempt", encoding="utf-8")
+        (tmp_path / name / "prompt.txt").write_text(f"{name}: $rollout", encoding="utf-8")
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
 
@@ -56,7 +56,7 @@ def fill(settings: Any, place: str) -> Any:
 
 
 def make_content(settings: Any, place: str) -> dict[str, Any]:
-    run = {"algorithm": {"recipe": "grpo"}, "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
+    run = {"algorithm": {"method": "grpo"}, "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
     return run | fill(settings, place)
 
 
@@ -109,16 +109,16 @@ def test_what_is_no_relative_path_stays(here: Path, setting: str, place: str) ->
 
 
 def test_a_prompt_is_read_from_beside_the_run_file(here: Path) -> None:
-    section = {"recipe": "r3", "guidance": {"prompt": "prompt.txt"}}
+    section = {"method": "r3", "hint": {"prompt": "prompt.txt"}}
     file = write(here.with_name("there") / "run.toml", make_content({"algorithm": section}, ""))
-    assert read_prompt(load_algorithm(file)) == "there: $attempt"
-    overridden = load_run(file, overrides=["algorithm.guidance.prompt=prompt.txt"])
-    assert read_prompt(overridden.algorithm) == "here: $attempt"
+    assert read_prompt(load_algorithm(file)) == "there: $rollout"
+    overridden = load_run(file, overrides=["algorithm.hint.prompt=prompt.txt"])
+    assert read_prompt(overridden.algorithm) == "here: $rollout"
 
 
 def read_prompt(algorithm: Algorithm) -> str:
-    assert isinstance(algorithm.guidance, Reflection)
-    return algorithm.guidance.prompt
+    assert isinstance(algorithm.hint, Reflection)
+    return algorithm.hint.prompt
 
 
 def test_a_model_is_looked_for_beside_the_run_file_then_here_then_on_the_hub(here: Path) -> None:

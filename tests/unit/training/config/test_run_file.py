@@ -16,7 +16,7 @@ from groupwise.learner.config import LearnerConfig
 from groupwise.methods.r3 import CrossContextReplay
 from groupwise.training.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run, override_setting
 
-RECIPES = "Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; `groupwise recipes` lists them)"
+METHODS = "Valid: hgpo, dgpo, hdpo, hgae, a_grae, ... (62 in all; `groupwise methods` lists them)"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -25,8 +25,8 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_recipe_by_name_with_its_options(tmp_path: Path) -> None:
-    path = write(tmp_path, '[algorithm]\nrecipe = "hgpo"\ndepth = 4\nscale = "none"\n')
+def test_a_method_by_name_with_its_options(tmp_path: Path) -> None:
+    path = write(tmp_path, '[algorithm]\nmethod = "hgpo"\ndepth = 4\nscale = "none"\n')
     assert load_algorithm(path) == methods.hgpo(depth=4, scale="none")
 
 
@@ -44,7 +44,7 @@ def test_the_parts_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_path: Path) -> None:
+def test_every_method_survives_being_written_out_as_a_run_file(name: str, tmp_path: Path) -> None:
     path = write(tmp_path, tomli_w.dumps({"algorithm": methods.build(name).config()}))
     assert load_algorithm(path) == methods.build(name)
 
@@ -52,37 +52,37 @@ def test_every_recipe_survives_being_written_out_as_a_run_file(name: str, tmp_pa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`"),
+        ("", "section [algorithm] is missing; give it a `method`, or an `advantage` with its `kind`"),
         (
             'algorithm = "hgpo"',
-            "section [algorithm] is missing; give it a `recipe`, or an `advantage` with its `kind`",
+            "section [algorithm] is missing; give it a `method`, or an `advantage` with its `kind`",
         ),
         ("[algorithm]\n", "Algorithm: field 'advantage' is missing; give it"),
-        ('[algorithm]\nrecipe = "hgop"', f"there is no recipe 'hgop'; did you mean 'hgpo'? {RECIPES}"),
+        ('[algorithm]\nmethod = "hgop"', f"there is no method 'hgop'; did you mean 'hgpo'? {METHODS}"),
         (
-            '[algorithm]\nrecipe = "hgpo"\ndpth = 3',
+            '[algorithm]\nmethod = "hgpo"\ndpth = 3',
             "hgpo: unknown option 'dpth'; did you mean 'depth'? "
             "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (9 in all)",
         ),
         (
-            '[algorithm]\nrecipe = "grpo"\nlos = "policy_loss"',
-            "algorithm.los is no part and no option of the recipe 'grpo'; did you mean 'loss'? Valid: "
-            "loss, admissions, advantage, alone, average, ... (16 in all)",
+            '[algorithm]\nmethod = "grpo"\nlos = "policy_loss"',
+            "algorithm.los is no part and no option of the method 'grpo'; did you mean 'loss'? Valid: "
+            "loss, rollout filters, advantage, alone, average, ... (16 in all)",
         ),
         (
-            '[algorithm]\nrecipe = "hgpo"\ndepth = -3',
+            '[algorithm]\nmethod = "hgpo"\ndepth = -3',
             "hgpo: depth: input should be greater than or equal to 0, found -3",
         ),
         (
             '[algorithm.advantage]\nkind = "relative"\nby = { kind = "by_tas" }\nof = "episode_return"',
             "Algorithm: advantage: Relative: by: there is no grouper 'by_tas'; did you mean 'by_task'? "
-            "Valid: by_task, by_state, among_solved, by_attempt, by_branch, ... (9 in all)",
+            "Valid: by_task, by_state, among_solved, by_rollout, by_branch, ... (9 in all)",
         ),
         (
             '[algorithm]\nadvantag = "sum"',
             "Algorithm: field 'advantage' is missing; give it; "
-            "unknown field 'advantag'; did you mean 'advantage'? Valid: advantage, admissions, channels, filters, "
-            "guidance, ... (12 in all)",
+            "unknown field 'advantag'; did you mean 'advantage'? Valid: advantage, rollout filters, channels, filters, "
+            "hint, ... (12 in all)",
         ),
         ("[algorithm", "not valid TOML: Expected ']' at the end of a table declaration (at end of document)"),
         ("depth = \n", "not valid TOML: Invalid value (at line 1, column 9)"),
@@ -108,7 +108,7 @@ def test_a_run_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = tmp_path / "none.toml"
     with pytest.raises(ConfigError) as caught:
         load_algorithm(path)
-    assert str(caught.value) == f"{path}: there is no such file; give a recipe's name or a TOML file"
+    assert str(caught.value) == f"{path}: there is no such file; give a method's name or a TOML file"
 
 
 def test_a_file_of_nearly_that_name_is_offered(tmp_path: Path) -> None:
@@ -125,16 +125,16 @@ def test_a_run_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_algorithm(path)
     assert str(caught.value) == (
-        f"{path}: cannot be read (byte 1 is not UTF-8 (0xff)); give a recipe's name or a TOML file"
+        f"{path}: cannot be read (byte 1 is not UTF-8 (0xff)); give a method's name or a TOML file"
     )
 
 
-def test_parts_of_a_recipe_can_be_changed_one_by_one() -> None:
-    plain = decode_algorithm({"algorithm": {"recipe": "hgpo", "depth": 1}})
+def test_parts_of_a_method_can_be_changed_one_by_one() -> None:
+    plain = decode_algorithm({"algorithm": {"method": "hgpo", "depth": 1}})
     changed = decode_algorithm(
         {
             "algorithm": {
-                "recipe": "hgpo",
+                "method": "hgpo",
                 "depth": 1,
                 "loss": {"old": "engine", "penalties": []},
                 "filters": ["zero_spread"],
@@ -147,42 +147,42 @@ def test_parts_of_a_recipe_can_be_changed_one_by_one() -> None:
     assert [type(part).__name__ for part in changed.filters] == ["ZeroSpread"]
 
 
-def test_a_part_of_another_kind_replaces_the_recipes() -> None:
+def test_a_part_of_another_kind_replaces_the_methods() -> None:
     surrogate = {"kind": "clip", "low": 0.1, "high": 0.3}
-    changed = decode_algorithm({"algorithm": {"recipe": "cispo", "loss": {"surrogate": surrogate}}})
+    changed = decode_algorithm({"algorithm": {"method": "cispo", "loss": {"surrogate": surrogate}}})
     made = changed.config()["loss"]["surrogate"]
     assert (made["kind"], made["low"], made["high"]) == ("clip", 0.1, 0.3)
 
 
-def test_a_wrong_part_of_a_recipe_is_named() -> None:
+def test_a_wrong_part_of_a_method_is_named() -> None:
     with pytest.raises(ConfigError, match=r"unknown field 'odl'.*'old'"):
-        decode_algorithm({"algorithm": {"recipe": "hgpo", "loss": {"odl": "engine"}}})
+        decode_algorithm({"algorithm": {"method": "hgpo", "loss": {"odl": "engine"}}})
 
 
-def test_another_recipe_takes_the_place_of_an_algorithm_that_is_spelled_out() -> None:
-    """A run's own config names every part: asked for another recipe, the run must become another one."""
+def test_another_method_takes_the_place_of_an_algorithm_that_is_spelled_out() -> None:
+    """A run's own config names every part: asked for another method, the run must become another one."""
     content = {"algorithm": methods.dr_grpo().config(), "env": {"kind": "identity"}, "model": {"kind": "tiny"}}
     assert decode_run(content).algorithm == methods.dr_grpo()
-    assert decode_run(content, overrides=["algorithm.recipe=hgpo"]).algorithm == methods.hgpo()
-    changed = decode_run(content, overrides=["algorithm.recipe=hgpo", "algorithm.depth=1"])
+    assert decode_run(content, overrides=["algorithm.method=hgpo"]).algorithm == methods.hgpo()
+    changed = decode_run(content, overrides=["algorithm.method=hgpo", "algorithm.depth=1"])
     assert changed.algorithm == methods.hgpo(depth=1)
     with pytest.raises(ConfigError) as caught:
         decode_run(content, overrides=["algorithm.with_reflection=false"])
     assert str(caught.value) == (
-        "algorithm.with_reflection is an option of a recipe, and here the algorithm is spelled out part by part; set "
-        "algorithm.recipe too, or change the part itself"
+        "algorithm.with_reflection is an option of a method, and here the algorithm is spelled out part by part; set "
+        "algorithm.method too, or change the part itself"
     )
 
 
 def test_settings_of_a_part_that_was_switched_off_are_refused() -> None:
-    section = {"recipe": "r3", "with_reflection": False, "guidance": {"prompt": "terse"}}
+    section = {"method": "r3", "with_reflection": False, "hint": {"prompt": "terse"}}
     with pytest.raises(ConfigError) as caught:
         decode_algorithm({"algorithm": section})
     assert str(caught.value) == (
-        "algorithm.guidance: the recipe 'r3', with the options given, has no guidance whose settings could change; "
+        "algorithm.hint: the method 'r3', with the options given, has no hint whose settings could change; "
         "leave the settings out, or give them a `kind`"
     )
-    given = {"recipe": "grpo", "replay": {"kind": "cross_context_replay", "k": 3}}
+    given = {"method": "grpo", "replay": {"kind": "cross_context_replay", "k": 3}}
     assert decode_algorithm({"algorithm": given}).replay == CrossContextReplay(k=3)
 
 
@@ -197,50 +197,50 @@ def decode_telling(
     return config.algorithm, notes
 
 
-def test_options_that_another_recipe_lacks_are_left_out_with_a_note() -> None:
-    """`sweep --set algorithm.recipe=grpo,hgpo` failed on the options of the file's own recipe."""
-    written = {"recipe": "hgpo", "depth": 4, "scale": "none", "loss": {"old": "engine"}}
+def test_options_that_another_method_lacks_are_left_out_with_a_note() -> None:
+    """`sweep --set algorithm.method=grpo,hgpo` failed on the options of the file's own method."""
+    written = {"method": "hgpo", "depth": 4, "scale": "none", "loss": {"old": "engine"}}
     assert decode_telling(written) == (decode_algorithm({"algorithm": written}), [])
-    algorithm, notes = decode_telling(written, "algorithm.recipe=dr_grpo")
-    assert algorithm == decode_algorithm({"algorithm": {"recipe": "dr_grpo", "loss": {"old": "engine"}}})
-    assert notes == ["the recipe 'dr_grpo' does not have algorithm.depth, algorithm.scale: left out"]
-    kept, notes = decode_telling(written, "algorithm.recipe=gigpo")
-    assert kept == decode_algorithm({"algorithm": {"recipe": "gigpo", "scale": "none", "loss": {"old": "engine"}}})
-    assert notes == ["the recipe 'gigpo' does not have algorithm.depth: left out"]
+    algorithm, notes = decode_telling(written, "algorithm.method=dr_grpo")
+    assert algorithm == decode_algorithm({"algorithm": {"method": "dr_grpo", "loss": {"old": "engine"}}})
+    assert notes == ["the method 'dr_grpo' does not have algorithm.depth, algorithm.scale: left out"]
+    kept, notes = decode_telling(written, "algorithm.method=gigpo")
+    assert kept == decode_algorithm({"algorithm": {"method": "gigpo", "scale": "none", "loss": {"old": "engine"}}})
+    assert notes == ["the method 'gigpo' does not have algorithm.depth: left out"]
 
 
-def test_settings_of_a_part_that_another_recipe_lacks_are_left_out_too() -> None:
-    written = {"recipe": "r3", "guidance": {"prompt": "terse"}}
-    algorithm, notes = decode_telling(written, "algorithm.recipe=grpo")
+def test_settings_of_a_part_that_another_method_lacks_are_left_out_too() -> None:
+    written = {"method": "r3", "hint": {"prompt": "terse"}}
+    algorithm, notes = decode_telling(written, "algorithm.method=grpo")
     assert algorithm == methods.grpo()
-    assert notes == ["the recipe 'grpo' does not have algorithm.guidance: left out"]
+    assert notes == ["the method 'grpo' does not have algorithm.hint: left out"]
 
 
 def test_without_anyone_to_tell_what_is_left_out_is_a_warning() -> None:
-    with pytest.warns(UserWarning, match="the recipe 'grpo' does not have algorithm.depth: left out"):
-        decode_run(RUN | {"algorithm": {"recipe": "hgpo", "depth": 4}}, overrides=["algorithm.recipe=grpo"])
+    with pytest.warns(UserWarning, match="the method 'grpo' does not have algorithm.depth: left out"):
+        decode_run(RUN | {"algorithm": {"method": "hgpo", "depth": 4}}, overrides=["algorithm.method=grpo"])
 
 
 @pytest.mark.parametrize(
     ("written", "overrides", "message"),
     [
-        ({"recipe": "hgpo"}, ["algorithm.recipe=grpo", "algorithm.depth=3"], "grpo: unknown option 'depth'"),
+        ({"method": "hgpo"}, ["algorithm.method=grpo", "algorithm.depth=3"], "grpo: unknown option 'depth'"),
         (
-            {"recipe": "hgpo", "depth": 1},
-            ["algorithm.recipe=grpo", "algorithm.depth=3"],
+            {"method": "hgpo", "depth": 1},
+            ["algorithm.method=grpo", "algorithm.depth=3"],
             "grpo: unknown option 'depth'",
         ),
-        ({"recipe": "hgpo", "dpth": 3}, ["algorithm.recipe=grpo"], "grpo: unknown option 'dpth'"),
-        ({"recipe": "hgpo", "dpth": 3}, ["algorithm.recipe=hgpo"], "hgpo: unknown option 'dpth'"),
-        ({"recipe": "hgop", "depth": 3}, ["algorithm.recipe=grpo"], "grpo: unknown option 'depth'"),
+        ({"method": "hgpo", "dpth": 3}, ["algorithm.method=grpo"], "grpo: unknown option 'dpth'"),
+        ({"method": "hgpo", "dpth": 3}, ["algorithm.method=hgpo"], "hgpo: unknown option 'dpth'"),
+        ({"method": "hgop", "depth": 3}, ["algorithm.method=grpo"], "grpo: unknown option 'depth'"),
         (
-            {"recipe": "r3"},
-            ["algorithm.recipe=grpo", "algorithm.guidance.prompt=terse"],
-            "algorithm.guidance: the recipe",
+            {"method": "r3"},
+            ["algorithm.method=grpo", "algorithm.hint.prompt=terse"],
+            "algorithm.hint: the method",
         ),
     ],
 )
-def test_what_was_given_for_the_other_recipe_itself_or_was_never_an_option_is_an_error(
+def test_what_was_given_for_the_other_method_itself_or_was_never_an_option_is_an_error(
     written: dict[str, Any], overrides: list[str], message: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -251,10 +251,10 @@ def test_what_was_given_for_the_other_recipe_itself_or_was_never_an_option_is_an
 @pytest.mark.parametrize(
     ("algorithm", "overrides", "made_by"),
     [
-        ({"recipe": "hgpo", "depth": 4}, [], {"recipe": "hgpo", "depth": 4}),
-        ({"recipe": "hgpo", "depth": 2}, ["algorithm.depth=3"], {"recipe": "hgpo", "depth": 3}),
-        ({"recipe": "hgpo", "depth": 4, "gamma": 0.5}, ["algorithm.recipe=gigpo"], {"recipe": "gigpo", "gamma": 0.5}),
-        ({"recipe": "grpo"}, ["algorithm.loss.old=engine"], {"recipe": "grpo", "loss": {"old": "engine"}}),
+        ({"method": "hgpo", "depth": 4}, [], {"method": "hgpo", "depth": 4}),
+        ({"method": "hgpo", "depth": 2}, ["algorithm.depth=3"], {"method": "hgpo", "depth": 3}),
+        ({"method": "hgpo", "depth": 4, "gamma": 0.5}, ["algorithm.method=gigpo"], {"method": "gigpo", "gamma": 0.5}),
+        ({"method": "grpo"}, ["algorithm.loss.old=engine"], {"method": "grpo", "loss": {"old": "engine"}}),
         (methods.hgpo().config(), [], None),
     ],
 )
@@ -269,25 +269,25 @@ def test_what_was_written_for_the_algorithm_is_kept_beside_its_parts(
 
 
 def test_of_stored_settings_the_parts_count_and_what_they_were_made_by_is_a_name() -> None:
-    stored = decode_run(RUN | {"algorithm": {"recipe": "hgpo", "depth": 4}}).config()
-    assert decode_run(stored | {"made_by": {"recipe": "grpo"}}).algorithm == methods.hgpo(depth=4)
+    stored = decode_run(RUN | {"algorithm": {"method": "hgpo", "depth": 4}}).config()
+    assert decode_run(stored | {"made_by": {"method": "grpo"}}).algorithm == methods.hgpo(depth=4)
     same = decode_run(stored, overrides=["algorithm.loss.old=learner", "seed=3"])
-    assert (same.algorithm, same.made_by) == (methods.hgpo(depth=4), {"recipe": "hgpo", "depth": 4})
+    assert (same.algorithm, same.made_by) == (methods.hgpo(depth=4), {"method": "hgpo", "depth": 4})
     changed = decode_run(stored, overrides=["algorithm.loss.old=engine"])
     assert changed.made_by is None, "these are nobody's parts"
 
 
-def test_another_recipe_takes_the_options_that_stored_settings_were_made_by() -> None:
-    stored = decode_run(RUN | {"algorithm": {"recipe": "hgpo", "depth": 4, "gamma": 0.5}}).config()
+def test_another_method_takes_the_options_that_stored_settings_were_made_by() -> None:
+    stored = decode_run(RUN | {"algorithm": {"method": "hgpo", "depth": 4, "gamma": 0.5}}).config()
     notes: list[str] = []
-    config = decode_run(stored, overrides=["algorithm.recipe=gigpo"], tell=notes.append)
-    assert config == decode_run(RUN | {"algorithm": {"recipe": "gigpo", "gamma": 0.5}})
-    assert notes == ["the recipe 'gigpo' does not have algorithm.depth: left out"]
-    assert decode_run(stored, overrides=["algorithm.recipe=hgpo"]).config() == stored
+    config = decode_run(stored, overrides=["algorithm.method=gigpo"], tell=notes.append)
+    assert config == decode_run(RUN | {"algorithm": {"method": "gigpo", "gamma": 0.5}})
+    assert notes == ["the method 'gigpo' does not have algorithm.depth: left out"]
+    assert decode_run(stored, overrides=["algorithm.method=hgpo"]).config() == stored
 
 
 def test_a_setting_that_is_unset_has_its_default_before_others_are_set() -> None:
-    content = RUN | {"algorithm": {"recipe": "hgpo", "depth": 4}, "training": {"learner": {"eps": 1e-5}, "tasks": 3}}
+    content = RUN | {"algorithm": {"method": "hgpo", "depth": 4}, "training": {"learner": {"eps": 1e-5}, "tasks": 3}}
     config = decode_run(content, unset=["algorithm.depth", "training.tasks"])
     assert (config.algorithm, config.training.tasks) == (methods.hgpo(), 16)
     whole = decode_run(content, unset=["training.learner"], overrides=["training.learner.learning_rate=0.5"])
@@ -303,7 +303,7 @@ def test_a_setting_that_is_unset_has_its_default_before_others_are_set() -> None
     ],
 )
 def test_what_the_file_does_not_set_cannot_be_unset(tmp_path: Path, key: str, message: str) -> None:
-    path = write(tmp_path, '[algorithm]\nrecipe = "grpo"\n[training]\nupdates = 3\n')
+    path = write(tmp_path, '[algorithm]\nmethod = "grpo"\n[training]\nupdates = 3\n')
     with pytest.raises(ConfigError) as caught:
         load_run(path, unset=[key], overrides=["seed=1"])
     assert str(caught.value) == f"{path} with --unset {key} --set seed=1: --unset {key}: {message}"
@@ -318,4 +318,4 @@ def test_an_entry_of_a_list_is_not_set_alone() -> None:
 
 def test_more_threads_than_torch_can_count_are_an_error_of_the_run_file() -> None:
     with pytest.raises(ConfigError, match="threads: input should be less than or equal to 65536"):
-        decode_run({"algorithm": {"recipe": "grpo"}, "threads": 10**20})
+        decode_run({"algorithm": {"method": "grpo"}, "threads": 10**20})

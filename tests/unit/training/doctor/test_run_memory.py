@@ -19,13 +19,13 @@ from groupwise.training.doctor import memory as run_memory
 from groupwise.training.doctor.doctor import estimate_sizes
 from groupwise.training.doctor.hardware import Gpu
 from groupwise.training.doctor.memory import LEARN, ROLLOUT, RunMemory, choose_lanes, count_work_spaces
-from groupwise.training.doctor.memory_passes import rehearse_attempts
+from groupwise.training.doctor.memory_passes import rehearse_rollouts
 from tests.unit.training.runs import small_config, small_run
 
 COLUMN = 2 * 16
 """Numbers that a token's keys and values are, in one layer of 16 units."""
 LANES, WIDTH = 16, 128
-"""Lanes for sixteen attempts of a few tokens each."""
+"""Lanes for sixteen rollouts of a few tokens each."""
 
 
 def config(*, device: str = "auto", algorithm: Any = None, learner: Any = None, **engine: Any) -> RunConfig:
@@ -52,7 +52,7 @@ def test_parts_are_there_while_they_are_needed() -> None:
 def test_weights_gradients_and_moments_are_those_of_what_trains() -> None:
     sizes = estimate_sizes(config(device="cpu"))
     parts, weights = sizes.memory.parts, sizes.parameters * 4
-    assert (parts["weights"], parts["gradients"], parts["optimiser"]) == (weights, weights, 2 * weights)
+    assert (parts["weights"], parts["gradients"], parts["optimizer"]) == (weights, weights, 2 * weights)
     assert (parts["reference"], parts["engine"]) == (0, weights)
 
 
@@ -72,7 +72,7 @@ def test_shares_divide_what_the_learner_holds_and_not_what_it_computes() -> None
     part = {"kind": "sharded", "ranks": 4, "token_budget": 256}
     sections = {**dict(config(device="cpu")), "training": {"tasks": 2, "learner": part}}
     four = estimate_sizes(RunConfig.model_validate(sections))
-    for name in ("weights", "gradients", "optimiser"):
+    for name in ("weights", "gradients", "optimizer"):
         assert four.memory.parts[name] == alone.memory.parts[name] / 4
     assert four.memory.parts["activations"] == alone.memory.parts["activations"]
 
@@ -108,14 +108,14 @@ def test_lanes_are_chosen_as_the_engine_chooses_them(num: int, longest: int, row
     assert (lanes, width) == (engine.capacity.lanes, engine.capacity.width)
 
 
-def test_a_rehearsal_comes_to_what_the_attempts_of_a_run_come_to(tmp_path: Any) -> None:
+def test_a_rehearsal_comes_to_what_the_rollouts_of_a_run_come_to(tmp_path: Any) -> None:
     run = small_run(tmp_path)
     run.host.shutdown()
-    rehearsal = rehearse_attempts(run.config, run.tokenizer, context=None, token_budget=256)
+    rehearsal = rehearse_rollouts(run.config, run.tokenizer, context=None, token_budget=256)
     opening = len(run.prompter.encode_opening(""))
     assert opening < rehearsal.longest < opening + 40
     assert rehearsal.is_played
-    # Prompts of a task are one, and their attempts train one token, which the last of the prompt predicts.
+    # Prompts of a task are one, and their rollouts train one token, which the last of the prompt predicts.
     shape = rehearsal.micro_batch
     assert (shape.predicting, rehearsal.num_micro_batches) == (2, 1)
     assert rehearsal.longest < shape.tokens < 2 * rehearsal.longest
@@ -128,7 +128,7 @@ def test_a_system_prompt_is_read_too(tmp_path: Any) -> None:
         plain = small_config()
         run = plain.model_copy(update={"rollout": plain.rollout.model_copy(update={"system": system})})
         tokenizer = run.model.open(words=run.words(), seed=0)[1]
-        longest.append(rehearse_attempts(run, tokenizer, context=None, token_budget=256).longest)
+        longest.append(rehearse_rollouts(run, tokenizer, context=None, token_budget=256).longest)
     assert longest[1] >= longest[0] + 3
 
 
@@ -139,7 +139,7 @@ def test_tasks_that_are_not_played_are_like_those_that_are() -> None:
     for num in (4, 40):
         training = run.training.model_copy(update={"tasks": num})
         config = run.model_copy(update={"training": training})
-        rehearsal = rehearse_attempts(config, tokenizer, context=None, token_budget=10**6)
+        rehearsal = rehearse_rollouts(config, tokenizer, context=None, token_budget=10**6)
         shapes.append((rehearsal.micro_batch.tokens, rehearsal.micro_batch.predicting, rehearsal.read))
     assert shapes[1][1:] == (10 * shapes[0][1], 10 * shapes[0][2])
     assert 9 * shapes[0][0] < shapes[1][0] <= 11 * shapes[0][0]
@@ -147,7 +147,7 @@ def test_tasks_that_are_not_played_are_like_those_that_are() -> None:
 
 def test_an_environment_from_elsewhere_is_not_played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_memory, "is_ours", lambda env: False)
-    monkeypatch.setattr(run_memory, "rehearse_attempts", None)
+    monkeypatch.setattr(run_memory, "rehearse_rollouts", None)
     memory = estimate_sizes(config(device="cpu")).memory
     assert not memory.is_rehearsed
     assert memory.peak > 0
