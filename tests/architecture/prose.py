@@ -1,6 +1,7 @@
 """Sentences as a reader meets them: in pages, help texts, errors and reports, without code, tables and headings.
 
-python -m tests.architecture.prose docs/learn docs/howto/report.md     what is too long, the mean, and home-made words, page by page
+`python -m tests.architecture.prose docs/learn docs/howto/report.md` lists by page what is too long, the mean, and
+home-made words.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ MEAN = 20
 
 HOME_MADE = re.compile(
     r"""\b(
-    attempts?|hand(?:ed|s|ing)?-?overs?|hand(?:s|ed|ing)?\ weights\ over|canar(?:y|ies)|panels?|seams?|sloppy|to\ the\ bit|whoever|nobody
-    |come\ round|comes\ round|(?:told|tell|telling)\ apart|learnt|likelier|foreseen|mend(?:ed|s|ing)?|goes\ on|go\ on|praised?|blamed?
-    |be\ it|as\ far\ as|put\ to\ the|held\ against|dealt|lanes?|sampled\ ahead\ of\ time|played\ ahead|in\ shares
+    attempts?|hand(?:ed|s|ing)?-?overs?|hand(?:s|ed|ing)?\ weights\ over|canar(?:y|ies)|panels?|seams?|sloppy
+    |to\ the\ bit|whoever|nobody|come\ round|comes\ round|(?:told|tell|telling)\ apart|learnt|likelier|foreseen
+    |mend(?:ed|s|ing)?|goes\ on|go\ on|praised?|blamed?
+    |be\ it|as\ far\ as|put\ to\ the|held\ against|dealt|lanes?
+    |sampled\ ahead\ of\ time|played\ ahead|in\ shares
     |a\ (?:loss|number|row|seed|line)\ a\ (?:token|row|step|request|run|update)|teaches\ nothing|earns?|is\ paid|worlds?
     )\b""",
     re.IGNORECASE | re.VERBOSE,
@@ -118,13 +121,13 @@ def main(names: list[str]) -> None:
             sentences = sentences_of_page(text)
             counts = [count_words(sentence) for sentence in sentences]
             where = path.resolve().relative_to(ROOT) if path.resolve().is_relative_to(ROOT) else path
-            print(f"{where}: {len(counts)} sentences, mean {sum(counts) / max(len(counts), 1):.1f} words")
+            print(f"{where}: {len(counts)} sentences, mean {sum(counts) / max(len(counts), 1):.1f} words")  # noqa: T201
             for sentence, count in zip(sentences, counts, strict=True):
                 if count > LONGEST:
-                    print(f"  {count} words: {sentence[:150]}")
+                    print(f"  {count} words: {sentence[:150]}")  # noqa: T201
             for sentence in sentences:
                 for word in home_made_words(sentence):
-                    print(f"  {word}: {sentence[:150]}")
+                    print(f"  {word}: {sentence[:150]}")  # noqa: T201
 
 
 if __name__ == "__main__":
