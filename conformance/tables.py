@@ -9,7 +9,7 @@ from conformance.case import Columns
 
 
 def rows(names: str, *values: Sequence[Any]) -> Columns:
-    """A table from its rows: `rows("task rollout index reward", ("q", 0, 0, 1.0), ...)`."""
+    """A table from its rows: `rows("task rollout step reward", ("q", 0, 0, 1.0), ...)`."""
     keys = names.split()
     return {key: [row[i] for row in values] for i, key in enumerate(keys)}
 
@@ -17,7 +17,7 @@ def rows(names: str, *values: Sequence[Any]) -> Columns:
 def single_step(**rewards: Sequence[float]) -> Columns:
     """Tasks whose rollouts have one step each: `single_step(q=[1, 0])` is one task with two rollouts."""
     return rows(
-        "task rollout index reward",
+        "task rollout step reward",
         *((task, i, 0, float(reward)) for task, group in rewards.items() for i, reward in enumerate(group)),
     )
 
@@ -25,7 +25,7 @@ def single_step(**rewards: Sequence[float]) -> Columns:
 def make_finished(lengths: Mapping[tuple[str, str], tuple[int, float]]) -> Columns:
     """Rollouts by (task, rollout) -> (number of steps, reward of the last step); other rewards are 0."""
     return rows(
-        "task rollout index reward",
+        "task rollout step reward",
         *(
             (task, rollout, t, float(reward) if t == steps - 1 else 0.0)
             for (task, rollout), (steps, reward) in lengths.items()
@@ -37,7 +37,7 @@ def make_finished(lengths: Mapping[tuple[str, str], tuple[int, float]]) -> Colum
 def walk(task: str = "q", /, **rollouts: Sequence[tuple[Any, float]]) -> Columns:
     """Rollouts as lists of (state, reward): `walk(A=[("s0", 0), ("s1", 1)], B=[("s0", 0)])`."""
     return rows(
-        "task rollout index state reward",
+        "task rollout step state reward",
         *(
             (task, rollout, t, state, float(reward))
             for rollout, steps in rollouts.items()

@@ -17,7 +17,7 @@ HALLWAY = join(
 ALL_SIZES = single_step(**{f"n{n}": [0.37 * n + 0.013] * n for n in range(2, 65)})
 
 TWO_STEPS_IN_TWO_ORDERS = rows(
-    "task rollout index reward",
+    "task rollout step reward",
     *(("q", "up", t, r) for t, r in enumerate([0.1, 0.2, 0.3])),
     *(("q", "down", t, r) for t, r in enumerate([0.3, 0.2, 0.1])),
 )

@@ -125,7 +125,7 @@ CASES = [
         method="hgpo",
         options=PLAIN,
         columns=rows(
-            "task rollout index state reward",
+            "task rollout step state reward",
             ("q", "A", 0, "p", 0.0),
             ("q", "A", 2, "s", 1.0),
             ("q", "B", 0, "p", 0.0),
@@ -143,7 +143,7 @@ CASES = [
         method="hgpo",
         options={"gamma": 0.5, "scale": "none", "depth": 0},
         columns=rows(
-            "task rollout index state reward",
+            "task rollout step state reward",
             ("q", "A", 7, "t", 8.0),
             ("q", "A", 3, "s", 2.0),
             ("q", "B", 0, "s", 0.0),

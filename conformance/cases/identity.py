@@ -28,7 +28,7 @@ CASES = [
         why="A sliding window over an interleaved batch mixes tasks (prime-rl#600).",
         method="grpo",
         columns=rows(
-            "task rollout index reward",
+            "task rollout step reward",
             *((task, i, 0, reward) for i in range(4) for task, reward in (("p", T1[i]), ("q", float(i == 3)))),
         ),
         # p: 1,0,0,1 gives +-0.8660; q: 0,0,0,1 gives -0.5 and 1.5.
@@ -58,7 +58,7 @@ CASES = [
         why="Keys made by joining task and rollout with an underscore collide: a_1 + 0 and a + 1_0 (R1).",
         method="dr_grpo",
         columns=rows(
-            "task rollout index reward",
+            "task rollout step reward",
             ("a", "1_0", 0, 8.0),
             ("a", "2_0", 0, 0.0),
             ("a_1", "0", 0, 1.0),

@@ -136,7 +136,7 @@ CASES = [
         why="One distinct value only gives 0 (numbers, MARS).",
         method="mars",
         columns=rows(
-            "task rollout index reward role",
+            "task rollout step reward role",
             ("q", "A", 0, 1.0, "buyer"),
             ("q", "B", 0, 0.0, "buyer"),
             ("q", "A", 1, 9.0, "seller"),

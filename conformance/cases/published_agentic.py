@@ -14,7 +14,7 @@ THREE_ROUTES = walk(
 """The data of numbers, Routes. With gamma 0.9 the returns are 8.1, 9, 10; 0, 0; 7.29, 8.1, 9, 10."""
 
 SHARED_EDGES = rows(
-    "task rollout index state action reward",
+    "task rollout step state action reward",
     *(("q", "T1", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "b", 0), ("s2", "c", 1)])),
     *(("q", "T2", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "b", 0), ("s2", "d", 1)])),
     *(("q", "T3", t, s, a, r) for t, (s, a, r) in enumerate([("s0", "a", 0), ("s1", "e", 0)])),
@@ -23,7 +23,7 @@ SHARED_EDGES = rows(
 """The vector of numbers, SALT: rewards 1, 1, 0, 0; edge a in all four, b in three, the others in one."""
 
 TURNS = rows(
-    "task rollout index reward",
+    "task rollout step reward",
     ("q", "A", 0, 0.2),
     ("q", "A", 1, 0.8),
     ("q", "B", 0, -0.5),

@@ -7,7 +7,7 @@ from conformance.cases.published_agentic import SHARED_EDGES, TURNS
 from conformance.expectations import DOUBLE, FOUR_DECIMALS, SIX_DECIMALS, Agrees, Values
 from conformance.tables import rows, single_step, with_columns
 
-EDGE_COLUMNS = "task rollout index state action reward"
+EDGE_COLUMNS = "task rollout step state action reward"
 
 DETOUR = rows(
     EDGE_COLUMNS,
@@ -34,7 +34,7 @@ CASES = [
         why="Players have different reward distributions (numbers, MARS).",
         method="mars",
         columns=rows(
-            "task rollout index reward role",
+            "task rollout step reward role",
             ("q", "A", 0, 1.0, "buyer"),
             ("q", "A", 1, 10.0, "seller"),
             ("q", "B", 0, 0.0, "buyer"),

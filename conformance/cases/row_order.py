@@ -22,7 +22,7 @@ def make_wandering(terminal_only: bool) -> Columns:
                 state = draw.choice(["door", "hall", "desk", "lamp", "roof"])
                 action, role = draw.choice(["go", "take"]), draw.choice(["buyer", "seller"])
                 table.append((task, rollout, t, state, reward, action, role, draw.randint(1, 9)))
-    return rows("task rollout index state reward action role tokens", *table)
+    return rows("task rollout step state reward action role tokens", *table)
 
 
 WANDERING = make_wandering(terminal_only=False)

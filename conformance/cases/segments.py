@@ -7,7 +7,7 @@ from conformance.expectations import ANY_EPS, DOUBLE, SINGLE, Agrees, Values
 from conformance.tables import rows
 
 WHOLE = rows(
-    "task rollout index state reward tokens",
+    "task rollout step state reward tokens",
     ("q", "A", 0, "door", 0.0, 6),
     ("q", "A", 1, "hall", 1.0, 3),
     ("q", "B", 0, "door", 0.0, 2),
@@ -17,7 +17,7 @@ WHOLE = rows(
     ("r", "B", 0, "door", 0.0, 2),
 )
 CUT = rows(
-    "task rollout index state reward tokens segment",
+    "task rollout step state reward tokens segment",
     ("q", "A", 0, "door", 0.0, 1, 0),
     ("q", "A", 0, "door", 0.0, 2, 1),
     ("q", "A", 0, "door", 0.0, 3, 2),
@@ -59,7 +59,7 @@ CASES = [
         why="A step's reward is the sum over its parts; copying it to each part would count it twice.",
         method="dr_grpo",
         columns=rows(
-            "task rollout index reward segment",
+            "task rollout step reward segment",
             ("q", "A", 0, 0.75, 0),
             ("q", "A", 0, 0.25, 1),
             ("q", "B", 0, 0.0, 0),

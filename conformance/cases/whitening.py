@@ -43,7 +43,7 @@ CASES = [
         name="an-early-reward-does-not-count-for-later-steps",
         why="The return-to-go of a step holds this and later rewards only (numbers, REINFORCE++, numbers, Notation).",
         method="reinforce_pp",
-        columns=rows("task rollout index reward", ("q", "A", 0, 1.0), ("q", "A", 1, 1.0), ("q", "B", 0, 0.0)),
+        columns=rows("task rollout step reward", ("q", "A", 0, 1.0), ("q", "A", 1, 1.0), ("q", "B", 0, 0.0)),
         # returns 2, 1, 0: mean 1, variance 1.
         expect=Values([1.0, 0.0, -1.0], SINGLE),
     ),

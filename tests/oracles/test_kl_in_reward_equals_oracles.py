@@ -157,6 +157,6 @@ def test_log_probs_that_were_not_measured_by_token_are_asked_for() -> None:
     with pytest.raises(RecordError) as raised:
         credit_tokens(method, table, method.credit(table), short)
     assert str(raised.value) == (
-        "task '0', rollout 0, index 0: reference_token_logps does not have one number for each of its 2 sampled "
+        "task '0', rollout 0, step 0: reference_token_logps does not have one number for each of its 2 sampled "
         "tokens; add the scorer reference_score, by_token = true"
     )

@@ -9,7 +9,7 @@ from groupwise import StepTable
 
 
 def table(names: str, *rows: Sequence[Any]) -> StepTable:
-    """A table from its rows: `table("task rollout index reward", ("q", 0, 0, 1.0), ...)`."""
+    """A table from its rows: `table("task rollout step reward", ("q", 0, 0, 1.0), ...)`."""
     return StepTable.from_columns(**columns(names, *rows))
 
 
@@ -21,7 +21,7 @@ def columns(names: str, *rows: Sequence[Any]) -> dict[str, list[Any]]:
 def single_steps(*returns: Sequence[float]) -> StepTable:
     """One task for each sequence of returns, named t0, t1, ...; each rollout has one step."""
     return table(
-        "task rollout index reward",
+        "task rollout step reward",
         *((f"t{task}", i, 0, float(value)) for task, group in enumerate(returns) for i, value in enumerate(group)),
     )
 
@@ -29,7 +29,7 @@ def single_steps(*returns: Sequence[float]) -> StepTable:
 def walks(*paths: Sequence[Any], rewards: Sequence[Sequence[float]] | None = None) -> StepTable:
     """One task "q"; each path is a rollout, given by its states. Without rewards, all are 0."""
     return table(
-        "task rollout index state reward",
+        "task rollout step state reward",
         *(
             ("q", rollout, index, state, float(rewards[rollout][index]) if rewards else 0.0)
             for rollout, path in enumerate(paths)

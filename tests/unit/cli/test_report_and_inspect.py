@@ -213,7 +213,7 @@ def test_why_gives_the_journals_number_to_the_bit(run_path: Path, groups: list[P
         assert data["value"] == data["recorded"] == step.credit
         assert data["largest_gap"] <= 1e-9
     printed = invoke(*arguments, "--why", 0)
-    assert f"task '{group.task}', rollout 1, index 0 under hgpo" in printed
+    assert f"task '{group.task}', rollout 1, step 0 under hgpo" in printed
     assert "(this step)" in printed
     assert words(printed)[-1] == f"the journal has {rollout.steps[0].credit:+.9f}: the same number"
 

@@ -12,7 +12,7 @@ from tests.unit.tables import single_steps, table
 
 
 def test_what_stays_below_the_best_passes_as_it_is() -> None:
-    rows = table("task rollout index reward", ("q", 0, 0, 0.25), ("q", 0, 1, 0.75), ("q", 1, 0, -3.0))
+    rows = table("task rollout step reward", ("q", 0, 0, 0.25), ("q", 0, 1, 0.75), ("q", 1, 0, -3.0))
     assert Bounded(of=EpisodeReturn(), best=1.0)(rows).tolist() == [1.0, 1.0, -3.0]
     assert Bounded(of=StepRewardSignal(), best=0.75)(rows).tolist() == [0.25, 0.75, -3.0]
 
@@ -40,7 +40,7 @@ def test_a_sum_may_pass_the_best_by_a_billionth_of_it_but_of_no_less_than_1(
     if passes:
         assert bounded(rows).tolist() == [signal, best]
     else:
-        with pytest.raises(RecordError, match=r"rollout 0, index 0: the return is .*, above `best`"):
+        with pytest.raises(RecordError, match=r"rollout 0, step 0: the return is .*, above `best`"):
             bounded(rows)
 
 
@@ -49,7 +49,7 @@ def test_a_return_above_the_best_is_refused_by_row() -> None:
     with pytest.raises(RecordError) as caught:
         methods.ngrpo().advantage(single_steps([0, 0], [10, 10]))
     assert str(caught.value) == (
-        "task 't1', rollout 0, index 0: the return is 10, above `best`, 1; set `best` to what a perfect rollout earns"
+        "task 't1', rollout 0, step 0: the return is 10, above `best`, 1; set `best` to what a perfect rollout earns"
     )
 
 

@@ -18,7 +18,7 @@ def moves(*rollouts: list[tuple[Any, Any]], **extra: list[Any]) -> StepTable:
         for number, rollout in enumerate(rollouts)
         for index, (state, action) in enumerate(rollout)
     ]
-    return StepTable.from_columns(**columns("task rollout index state action reward", *rows), **extra)
+    return StepTable.from_columns(**columns("task rollout step state action reward", *rows), **extra)
 
 
 def labels(rows: StepTable, **fields: Any) -> list[int]:
@@ -100,7 +100,7 @@ def test_a_state_of_none_before_or_after_leaves_the_step_unmerged() -> None:
 
 def test_a_missing_row_in_the_window_leaves_the_step_unmerged() -> None:
     rows = table(
-        "task rollout index state action reward",
+        "task rollout step state action reward",
         *(("q", 0, index, "s", "go", 0.0) for index in (0, 1, 3, 4, 5)),
     )
     # 1 has no next row, 3 has no row before.
@@ -111,7 +111,7 @@ def test_a_missing_row_in_the_window_leaves_the_step_unmerged() -> None:
 
 def test_an_rollout_recorded_from_the_middle_starts_at_the_boundary() -> None:
     rows = table(
-        "task rollout index state action reward",
+        "task rollout step state action reward",
         ("q", 0, 0, "s", "go", 0.0),
         ("q", 1, 7, "s", "go", 0.0),
     )
@@ -133,7 +133,7 @@ def test_a_recorded_next_state_nobody_stood_in_is_told_apart_from_all_states() -
 
 def test_a_recorded_next_state_fills_a_gap() -> None:
     rows = table(
-        "task rollout index state action reward next_state",
+        "task rollout step state action reward next_state",
         ("q", 0, 0, "s", "go", 0.0, "s"),
         ("q", 0, 2, "s", "go", 0.0, None),
     )
@@ -148,7 +148,7 @@ def test_states_that_are_equal_after_normalising_have_one_code_in_the_record_too
 
 
 def test_edges_of_two_tasks_stay_apart() -> None:
-    rows = table("task rollout index state action reward", ("p", 0, 0, "s", "go", 0.0), ("q", 0, 0, "s", "go", 0.0))
+    rows = table("task rollout step state action reward", ("p", 0, 0, "s", "go", 0.0), ("q", 0, 0, "s", "go", 0.0))
     assert labels(rows) == [0, 1]
 
 

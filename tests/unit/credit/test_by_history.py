@@ -43,7 +43,7 @@ def test_the_order_of_history_counts() -> None:
 
 def test_a_missing_row_breaks_the_history_across_it_and_no_further() -> None:
     # Indices 0 1 3 4: the steps 3 and 4 have no history over the gap; 4 still has 3.
-    rows = table("task rollout index state reward", *(("q", 0, index, "s", 0.0) for index in (0, 1, 3, 4)))
+    rows = table("task rollout step state reward", *(("q", 0, index, "s", 0.0) for index in (0, 1, 3, 4)))
     assert number_groups(ByHistory(depth=1), rows) == [-1, 0, -1, 0]
     assert number_groups(ByHistory(depth=2), rows) == [-1, -1, -1, -1]
 
@@ -57,13 +57,13 @@ def test_a_state_of_none_anywhere_in_the_window_leaves_the_step_without_a_group(
 
 def test_the_history_of_an_rollout_does_not_reach_into_the_rollout_before_it() -> None:
     # Rollout 1 starts at index 1, right after rollout 0's index 0: still no history.
-    rows = table("task rollout index state reward", ("q", 0, 0, "a", 0.0), ("q", 1, 1, "b", 0.0))
+    rows = table("task rollout step state reward", ("q", 0, 0, "a", 0.0), ("q", 1, 1, "b", 0.0))
     assert number_groups(ByHistory(depth=1), rows) == [-1, -1]
 
 
 def test_equal_histories_of_two_tasks_stay_apart() -> None:
     rows = table(
-        "task rollout index state reward",
+        "task rollout step state reward",
         *((task, 0, index, state, 0.0) for task in "pq" for index, state in enumerate("ab")),
     )
     assert number_groups(ByHistory(depth=1), rows) == [-1, 0, -1, 1]

@@ -10,7 +10,7 @@ from groupwise.methods.mars import ByPlayer, ByRole
 from tests.unit.tables import number_groups, table
 
 FIVE_ROWS = table(
-    "task rollout index reward role branch",
+    "task rollout step reward role branch",
     ("a", 0, 0, 0.0, "planner", None),
     ("a", 0, 1, 0.0, "solver", "b1"),
     ("a", 1, 0, 0.0, "planner", "b1"),
@@ -32,12 +32,12 @@ def test_by_role_groups_one_players_steps_within_the_task() -> None:
 
 
 def test_by_role_without_the_column_has_one_player() -> None:
-    rows = table("task rollout index reward", ("a", 0, 0, 0.0), ("b", 0, 0, 0.0), ("a", 1, 0, 0.0))
+    rows = table("task rollout step reward", ("a", 0, 0, 0.0), ("b", 0, 0, 0.0), ("a", 1, 0, 0.0))
     assert number_groups(ByRole(), rows) == [0, 0, 1]
 
 
 def test_by_role_takes_integer_players() -> None:
-    rows = table("task rollout index reward role", ("a", 0, 0, 0.0, 1), ("a", 0, 1, 0.0, 0), ("a", 1, 0, 0.0, 1))
+    rows = table("task rollout step reward role", ("a", 0, 0, 0.0, 1), ("a", 0, 1, 0.0, 0), ("a", 1, 0, 0.0, 1))
     assert number_groups(ByRole(), rows) == [0, 1, 0]
 
 
@@ -48,7 +48,7 @@ def test_by_player_groups_one_players_steps_over_all_tasks() -> None:
 
 
 def test_by_player_without_the_column_has_one_player() -> None:
-    rows = table("task rollout index reward", ("a", 0, 0, 0.0), ("b", 0, 0, 0.0), ("a", 1, 0, 0.0))
+    rows = table("task rollout step reward", ("a", 0, 0, 0.0), ("b", 0, 0, 0.0), ("a", 1, 0, 0.0))
     assert number_groups(ByPlayer(), rows) == [0, 0, 0]
 
 
@@ -57,7 +57,7 @@ def test_by_branch_groups_steps_of_one_branch_point_within_the_task() -> None:
 
 
 def test_by_branch_needs_the_column() -> None:
-    rows = table("task rollout index reward role", ("a", 0, 0, 0.0, "x"))
+    rows = table("task rollout step reward role", ("a", 0, 0, 0.0, "x"))
     with pytest.raises(RecordError) as caught:
         ByBranch()(rows)
     assert str(caught.value) == (

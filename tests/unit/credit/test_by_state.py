@@ -18,7 +18,7 @@ SHELF = "You arrive at shelf 12."
 
 def test_equal_states_of_a_task_are_one_group_and_none_has_no_group() -> None:
     rows = table(
-        "task rollout index state reward",
+        "task rollout step state reward",
         ("a", 0, 0, "s", 0.0),
         ("a", 0, 1, None, 0.0),
         ("a", 1, 0, "s", 0.0),
@@ -29,7 +29,7 @@ def test_equal_states_of_a_task_are_one_group_and_none_has_no_group() -> None:
 
 
 def test_a_table_without_states_has_no_groups() -> None:
-    rows = table("task rollout index reward", ("a", 0, 0, 0.0), ("a", 1, 0, 0.0))
+    rows = table("task rollout step reward", ("a", 0, 0, 0.0), ("a", 1, 0, 0.0))
     assert number_groups(ByState(), rows) == [-1, -1]
     assert number_groups(ByState(similarity=0.5), rows) == [-1, -1]
 
@@ -95,7 +95,7 @@ def test_clusters_do_not_chain_through_a_member_that_is_no_representative() -> N
 
 def test_the_walk_is_in_the_order_of_the_table_not_of_the_rows() -> None:
     rows = table(
-        "task rollout index state reward",
+        "task rollout step state reward",
         ("q", 2, 0, "aaaaaabb", 0.0),
         ("q", 1, 0, "aaaaaaab", 0.0),
         ("q", 0, 0, "aaaaaaaa", 0.0),
@@ -112,7 +112,7 @@ def test_a_state_met_again_later_opens_no_second_cluster() -> None:
 
 def test_clusters_of_two_tasks_never_mix() -> None:
     rows = table(
-        "task rollout index state reward",
+        "task rollout step state reward",
         ("a", 0, 0, "aaaaaaaa", 0.0),
         ("b", 0, 0, "aaaaaaab", 0.0),
         ("b", 1, 0, "aaaaaaaa", 0.0),
@@ -123,7 +123,7 @@ def test_clusters_of_two_tasks_never_mix() -> None:
 def test_a_cluster_keeps_its_own_representative_in_each_task() -> None:
     # In task a the cluster of aaaaaaaa takes in aaaaaaab. Task b starts from aaaaaabb, which takes in aaaaaaab.
     rows = table(
-        "task rollout index state reward",
+        "task rollout step state reward",
         ("a", 0, 0, "aaaaaaaa", 0.0),
         ("a", 0, 1, "aaaaaaab", 0.0),
         ("b", 0, 0, "aaaaaabb", 0.0),
@@ -184,7 +184,7 @@ def test_a_group_of_two_rollouts_keeps_every_visit_of_each() -> None:
 
 
 def test_the_same_state_at_two_tasks_is_no_meeting() -> None:
-    rows = table("task rollout index state reward", ("p", 0, 0, "s", 0.0), ("p", 0, 1, "s", 0.0), ("q", 1, 0, "s", 0.0))
+    rows = table("task rollout step state reward", ("p", 0, 0, "s", 0.0), ("p", 0, 1, "s", 0.0), ("q", 1, 0, "s", 0.0))
     assert number_groups(ByState(peers="other_rollouts"), rows) == [-1, -1, -1]
 
 

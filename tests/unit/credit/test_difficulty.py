@@ -64,7 +64,7 @@ def test_a_task_of_equal_returns_has_weight_1_and_its_steps_scale_the_others_up(
 
 def test_the_scaling_goes_by_tokens_where_they_are_known() -> None:
     rows = table(
-        "task rollout index reward tokens",
+        "task rollout step reward tokens",
         ("p", 0, 0, 1.0, 5),
         ("p", 1, 0, 0.0, 1),
         ("q", 0, 0, 1.0, 14),
@@ -75,7 +75,7 @@ def test_the_scaling_goes_by_tokens_where_they_are_known() -> None:
 
 
 def test_informative_tasks_without_any_token_are_not_scaled() -> None:
-    rows = table("task rollout index reward tokens", ("p", 0, 0, 1.0, 0), ("p", 1, 0, 0.0, 0), ("q", 0, 0, 1.0, 4))
+    rows = table("task rollout step reward tokens", ("p", 0, 0, 1.0, 0), ("p", 1, 0, 0.0, 0), ("q", 0, 0, 1.0, 4))
     assert question_weights(rows) == near([1, 1, 1])
 
 
@@ -93,7 +93,7 @@ def test_an_informative_task_that_is_all_wrong_counts_as_all_right() -> None:
 
 def test_accuracy_comes_from_its_column_where_given() -> None:
     rows = table(
-        "task rollout index reward accuracy",
+        "task rollout step reward accuracy",
         ("p", 0, 0, 1.0, 0.0),
         ("p", 1, 0, 0.0, 0.0),
         ("q", 0, 0, 1.0, 0.25),
@@ -106,7 +106,7 @@ def test_accuracy_comes_from_its_column_where_given() -> None:
 
 def test_accuracy_is_the_mean_over_rollouts_not_over_steps() -> None:
     rows = table(
-        "task rollout index reward outcome",
+        "task rollout step reward outcome",
         *(("p", 0, i, 0.0, 1.0) for i in range(3)),
         ("p", 1, 0, 0.0, 0.0),
         ("q", 0, 0, 0.0, 1.0),
@@ -199,7 +199,7 @@ def test_zero_credit_is_no_praise() -> None:
 
 
 def test_the_mean_return_of_the_table_counts_rollouts_once() -> None:
-    rows = table("task rollout index reward outcome", *(("p", 0, i, 0.0, 1.0) for i in range(3)), ("p", 1, 0, 0.0, 0.0))
+    rows = table("task rollout step reward outcome", *(("p", 0, i, 0.0, 1.0) for i in range(3)), ("p", 1, 0, 0.0, 0.0))
     # p = w = 1/2 although three of four rows carry a 1: praise is halved.
     factor = 0.25 / math.sqrt(0.5) * 2
     assert trace_of(Asymmetric(of=CENTRED), rows).weights[0].tolist() == near([*[factor / 2] * 3, factor])
@@ -226,7 +226,7 @@ def test_returns_outside_0_and_1_are_refused_by_the_step(outside: float) -> None
     with pytest.raises(RecordError) as caught:
         Asymmetric(of=CENTRED)(single_steps([0, 1], [0.5, outside]))
     assert str(caught.value) == (
-        f"task 't1', rollout 1, index 0: the return is {outside:g}, but A-GRAE needs returns in [0, 1]; "
+        f"task 't1', rollout 1, step 0: the return is {outside:g}, but A-GRAE needs returns in [0, 1]; "
         "rescale them, or hand in `outcome`"
     )
 

@@ -27,7 +27,7 @@ def test_of_several_rollouts_at_the_median_the_lowest_id_is_dropped() -> None:
 
 def test_all_steps_of_the_pivot_are_dropped() -> None:
     rows = table(
-        "task rollout index reward",
+        "task rollout step reward",
         ("q", "a", 0, 0.0),
         ("q", "a", 1, 1.0),
         ("q", "b", 0, 2.0),
@@ -44,7 +44,7 @@ def test_a_lone_rollout_is_its_own_pivot() -> None:
 
 def test_a_long_rollout_does_not_weigh_more_in_the_median() -> None:
     rows = table(
-        "task rollout index reward outcome",
+        "task rollout step reward outcome",
         *(("q", 0, index, 0.0, 0.0) for index in range(5)),
         ("q", 1, 0, 0.0, 1.0),
         ("q", 2, 0, 0.0, 2.0),
@@ -82,7 +82,7 @@ def test_a_sum_may_miss_the_best_by_a_billionth_of_it_but_of_no_less_than_1(
 def test_solved_goes_by_accuracy_where_it_is_given() -> None:
     """Both tasks have a length term: the first is right throughout, the second was wrong once and earned more."""
     rows = table(
-        "task rollout index reward accuracy",
+        "task rollout step reward accuracy",
         ("p", 0, 0, 0.8, 1.0),
         ("p", 1, 0, 0.9, 1.0),
         ("q", 0, 0, 1.0, 0.0),
@@ -104,7 +104,7 @@ def test_an_even_number_of_rollouts_has_no_pivot(rollouts: int) -> None:
 
 
 def test_solved_goes_by_the_return_of_the_rollout_not_of_the_step() -> None:
-    rows = table("task rollout index reward", ("q", 0, 0, 0.5), ("q", 0, 1, 0.5), ("q", 1, 0, 1.0))
+    rows = table("task rollout step reward", ("q", 0, 0, 0.5), ("q", 0, 1, 0.5), ("q", 1, 0, 1.0))
     assert DropSolved()(rows).tolist() == [False, False, False]
 
 
@@ -122,13 +122,13 @@ def test_a_task_with_one_rollout_is_dropped_unless_it_is_to_be_kept() -> None:
 
 
 def test_a_lone_rollout_of_several_steps_is_still_one_rollout() -> None:
-    rows = table("task rollout index reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0))
+    rows = table("task rollout step reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0))
     assert ZeroSpread(alone="keep")(rows).tolist() == [True, True]
 
 
 def test_accuracy_decides_where_it_is_given() -> None:
     rows = table(
-        "task rollout index reward accuracy",
+        "task rollout step reward accuracy",
         ("p", 0, 0, 0.5, 1.0),
         ("p", 1, 0, 0.7, 1.0),
         ("q", 0, 0, 0.5, 1.0),

@@ -27,7 +27,7 @@ def test_rollouts_of_older_weights_than_allowed_are_dropped() -> None:
 
 
 def test_an_rollout_is_as_old_as_its_oldest_step() -> None:
-    rows = table("task rollout index reward age", ("t", 0, 0, 0.0, 2), ("t", 0, 1, 0.0, 1), ("t", 1, 0, 0.0, 1))
+    rows = table("task rollout step reward age", ("t", 0, 0, 0.0, 2), ("t", 0, 1, 0.0, 1), ("t", 1, 0, 0.0, 1))
     assert Staleness(max_staleness=1)(rows).tolist() == [False, False, True]
 
 
@@ -98,7 +98,7 @@ def test_what_was_cut_off_still_counts_in_the_statistics() -> None:
 def test_a_table_that_does_not_know_what_was_cut_says_where_it_comes_from(
     part: OverlongMask, name: str, source: str
 ) -> None:
-    rows = table("task rollout index reward cut", ("t", 0, 0, 0.0, False)) if name == "stop" else single_steps([1.0])
+    rows = table("task rollout step reward cut", ("t", 0, 0, 0.0, False)) if name == "stop" else single_steps([1.0])
     with pytest.raises(RecordError) as caught:
         part(rows)
     known = "cut" if name == "stop" else "(none)"

@@ -69,7 +69,7 @@ def test_a_group_that_one_rollout_passes_keeps_its_credit() -> None:
 
 
 def test_sharing_stays_within_the_task() -> None:
-    rows = table("task rollout index state reward", ("p", 0, 0, "s", 1.0), ("q", 0, 0, "s", 3.0), ("q", 1, 0, "s", 5.0))
+    rows = table("task rollout step state reward", ("p", 0, 0, "s", 1.0), ("q", 0, 0, "s", 3.0), ("q", 1, 0, "s", 5.0))
     assert merge_credit(rows=rows).values.tolist() == [1, 4, 4]
 
 

@@ -93,7 +93,7 @@ def test_whitening_keeps_the_spans() -> None:
 def test_info_that_do_not_fit_are_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(RecordError, match=words) as raised:
         credit_of(RankCredit(), TWO, {**TWO, **change})
-    assert str(raised.value).startswith("task 't', rollout 1, index 0: ")
+    assert str(raised.value).startswith("task 't', rollout 1, step 0: ")
 
 
 def test_rollouts_of_several_steps_are_refused() -> None:

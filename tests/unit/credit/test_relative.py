@@ -66,7 +66,7 @@ def test_mean_sample_deviation_rollouts_and_zero_are_the_defaults() -> None:
 
 
 LONG_AND_SHORT = table(
-    "task rollout index reward outcome", *(("q", 0, i, 0.0, 0.0) for i in range(3)), ("q", 1, 0, 0.0, 4.0)
+    "task rollout step reward outcome", *(("q", 0, i, 0.0, 0.0) for i in range(3)), ("q", 1, 0, 0.0, 4.0)
 )
 
 
@@ -144,7 +144,7 @@ def test_a_group_of_one_may_be_an_error_that_names_the_step_and_the_grouper() ->
     with pytest.raises(RecordError) as caught:
         by_state(alone="error")(TWICE)
     assert str(caught.value) == (
-        "task 'q', rollout 0, index 2: no other step in its group (ByState); add rollouts, or set alone to 'zero' "
+        "task 'q', rollout 0, step 2: no other step in its group (ByState); add rollouts, or set alone to 'zero' "
         "or 'raw'"
     )
 
@@ -237,7 +237,7 @@ def test_made_up_members_equal_to_all_others_leave_exactly_0() -> None:
 # States s and u each hold one rollout of another policy and one of the policy's own; t holds own rollouts alone.
 # The off-policy step without a state is in no group, and marks none.
 MIXED = table(
-    "task rollout index state reward off_policy",
+    "task rollout step state reward off_policy",
     ("q", 0, 0, "s", 0.0, True),
     ("q", 1, 0, "s", 2.0, False),
     ("q", 2, 0, "t", 0.0, False),
@@ -286,7 +286,7 @@ def test_the_baseline_in_the_trace_is_what_each_step_was_compared_with() -> None
 
 
 def test_the_same_column_is_compared_by_any_grouper() -> None:
-    rows = table("task rollout index reward luck", ("q", 0, 0, 0.0, 2), ("q", 1, 0, 0.0, 4))
+    rows = table("task rollout step reward luck", ("q", 0, 0, 0.0, 2), ("q", 1, 0, 0.0, 4))
     assert by_task(of=ColumnSignal(name="luck"))(rows).values.tolist() == [-1, 1]
 
 

@@ -67,7 +67,7 @@ def test_it_equals_a_slow_loop() -> None:
 )
 def test_what_is_no_score_is_refused(score: Any) -> None:
     with pytest.raises(
-        RecordError, match=r"task 't', rollout 1, index 0: step_score is .*, but a finite score, or scores"
+        RecordError, match=r"task 't', rollout 1, step 0: step_score is .*, but a finite score, or scores"
     ):
         keep(ScoredSteps(), table_of([NOTE, score], [1.0, 0.0]))
 

@@ -68,7 +68,7 @@ def test_a_return_beyond_0_and_1_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
         SetShared()(table_of([1.0, 10.0], "ab"))
     assert str(caught.value) == (
-        "task 'q', rollout 1, index 0: the rollout brought 10, but set_shared needs numbers in [0, 1]; rescale them, "
+        "task 'q', rollout 1, step 0: the rollout brought 10, but set_shared needs numbers in [0, 1]; rescale them, "
         "or hand in `outcome`"
     )
 

@@ -44,22 +44,22 @@ def test_with_a_discount_of_0_only_the_steps_own_reward_counts() -> None:
 
 
 def test_the_return_to_go_goes_by_index_not_by_row() -> None:
-    rows = table("task rollout index reward", ("q", 0, 2, 4.0), ("q", 0, 0, 1.0), ("q", 0, 1, 2.0))
+    rows = table("task rollout step reward", ("q", 0, 2, 4.0), ("q", 0, 0, 1.0), ("q", 0, 1, 2.0))
     assert ReturnToGo(gamma=0.5)(rows).tolist() == [3, 4, 4]
 
 
 def test_a_missing_row_is_skipped_without_a_discount_of_its_own() -> None:
-    rows = table("task rollout index reward", ("q", 0, 0, 1.0), ("q", 0, 5, 2.0))
+    rows = table("task rollout step reward", ("q", 0, 0, 1.0), ("q", 0, 5, 2.0))
     assert ReturnToGo(gamma=0.5)(rows).tolist() == [2, 2]
 
 
 def test_rollouts_of_two_tasks_are_summed_apart() -> None:
-    rows = table("task rollout index reward", ("p", 0, 0, 1.0), ("q", 0, 1, 2.0))
+    rows = table("task rollout step reward", ("p", 0, 0, 1.0), ("q", 0, 1, 2.0))
     assert ReturnToGo(gamma=1)(rows).tolist() == [1, 2]
 
 
 ROLES = table(
-    "task rollout index reward role",
+    "task rollout step reward role",
     ("q", 0, 0, 1.0, "a"),
     ("q", 0, 1, 2.0, "b"),
     ("q", 0, 2, 4.0, "a"),
@@ -90,7 +90,7 @@ def test_another_signal_can_be_summed() -> None:
 
 
 def test_a_table_without_rows_has_no_returns() -> None:
-    empty = table("task rollout index reward", ("q", 0, 0, 0.0))
+    empty = table("task rollout step reward", ("q", 0, 0, 0.0))
     empty = type(empty).from_columns(**{name: np.zeros(0, dtype=int) for name in ("task", "rollout", "step", "reward")})
     assert ReturnToGo(gamma=0.5)(empty).tolist() == []
 
@@ -106,7 +106,7 @@ def test_the_discount_lies_between_0_and_1(gamma: float, message: str) -> None:
 
 
 VALIDITY = table(
-    "task rollout index reward well_formed accepted",
+    "task rollout step reward well_formed accepted",
     ("q", 0, 0, 1.0, False, True),
     ("q", 0, 1, 2.0, True, False),
     ("q", 0, 2, 4.0, False, False),
@@ -119,7 +119,7 @@ def test_a_malformed_step_loses_the_penalty_and_passes_none_of_it_back_and_a_ref
 
 
 def test_the_form_alone_is_enough_for_the_penalty_on_malformed_steps() -> None:
-    rows = table("task rollout index reward well_formed", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
+    rows = table("task rollout step reward well_formed", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
     assert Penalised(of=StepRewardSignal(), penalty=0.25)(rows).tolist() == [0.75, 2]
 
 
@@ -131,7 +131,7 @@ def test_a_table_that_says_nothing_of_forms_has_no_malformed_steps() -> None:
     assert Penalised(of=StepRewardSignal(), penalty=0.25)(RAGGED).tolist() == StepRewardSignal()(RAGGED).tolist()
 
 
-RECORDED_BEFORE = table("task rollout index reward valid", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
+RECORDED_BEFORE = table("task rollout step reward valid", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
 
 
 def test_valid_alone_does_not_say_which_steps_are_malformed_and_the_penalty_refuses_it_by_name() -> None:
@@ -153,13 +153,13 @@ def test_a_penalty_on_refusals_leaves_malformed_steps_alone() -> None:
 
 def test_a_well_formed_step_that_was_accepted_loses_nothing() -> None:
     rows = table(
-        "task rollout index reward well_formed accepted", ("q", 0, 0, 1.0, True, True), ("q", 0, 1, 2.0, True, False)
+        "task rollout step reward well_formed accepted", ("q", 0, 0, 1.0, True, True), ("q", 0, 1, 2.0, True, False)
     )
     assert PenalisedRefusals(of=StepRewardSignal(), penalty=0.25)(rows).tolist() == [1, 1.75]
 
 
 def test_without_a_word_on_forms_every_refusal_counts() -> None:
-    said = table("task rollout index reward accepted", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
+    said = table("task rollout step reward accepted", ("q", 0, 0, 1.0, False), ("q", 0, 1, 2.0, True))
     assert PenalisedRefusals(of=StepRewardSignal(), penalty=0.25)(said).tolist() == [0.75, 2]
 
 
@@ -185,12 +185,12 @@ def test_centring_takes_the_groups_mean_off_and_leaves_steps_of_no_group_alone()
 
 
 def test_a_column_is_read_by_name_in_the_order_of_the_table() -> None:
-    rows = table("task rollout index reward surprise", ("q", 1, 0, 0.0, 7), ("q", 0, 0, 0.0, 0.5))
+    rows = table("task rollout step reward surprise", ("q", 1, 0, 0.0, 7), ("q", 0, 0, 0.0, 0.5))
     assert ColumnSignal(name="surprise")(rows).tolist() == [0.5, 7]
 
 
 def test_a_column_of_no_numbers_is_refused_with_its_name() -> None:
-    rows = table("task rollout index reward surprise", ("q", 0, 0, 0.0, "high"))
+    rows = table("task rollout step reward surprise", ("q", 0, 0, 0.0, "high"))
     with pytest.raises(RecordError) as caught:
         ColumnSignal(name="surprise")(rows)
     assert str(caught.value) == "column 'surprise', row 0: 'high' is not a number; give every row a number"

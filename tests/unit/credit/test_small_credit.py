@@ -32,7 +32,7 @@ def test_credit_of_exactly_the_smallest_size_trains() -> None:
 
 
 def test_what_is_kept_comes_back_in_the_order_of_the_rows() -> None:
-    rows = table("task rollout index reward", ("q", 2, 0, 5.0), ("q", 0, 0, 0.0), ("q", 1, 0, 1.0))
+    rows = table("task rollout step reward", ("q", 2, 0, 5.0), ("q", 0, 0, 0.0), ("q", 1, 0, 1.0))
     algorithm = Algorithm(advantage=DR_GRPO, filters=(SmallCredit(min_size=1.5),))
     assert algorithm.keep(rows).tolist() == [True, True, False]
 
@@ -40,7 +40,7 @@ def test_what_is_kept_comes_back_in_the_order_of_the_rows() -> None:
 def test_credit_does_not_depend_on_a_filter_that_reads_it() -> None:
     """Whitening leaves out what other filters drop; what this one drops is known only afterwards, and counts."""
     rows = table(
-        "task rollout index reward tokens cut",
+        "task rollout step reward tokens cut",
         ("q", 0, 0, 0.0, 1, False),
         ("q", 1, 0, 1.0, 1, False),
         ("q", 2, 0, 5.0, 1, False),
@@ -62,7 +62,7 @@ class AsksWhoTrains(Part, slot="filter"):
 
 
 def test_a_credit_filter_sees_what_the_other_filters_leave() -> None:
-    rows = table("task rollout index reward cut", ("q", 0, 0, 0.0, False), ("q", 1, 0, 1.0, True))
+    rows = table("task rollout step reward cut", ("q", 0, 0, 0.0, False), ("q", 1, 0, 1.0, True))
     algorithm = Algorithm(advantage=DR_GRPO, filters=(AsksWhoTrains(), OverlongMask()))
     assert algorithm.keep(rows).tolist() == [False, False]
 
@@ -89,7 +89,7 @@ def test_an_algorithm_without_such_filters_asks_for_no_credit() -> None:
             raise AssertionError("nobody needs the credit")
 
     assert Algorithm(advantage=Costly(), filters=(OverlongMask(),)).keep(
-        table("task rollout index reward cut", ("q", 0, 0, 0.0, True))
+        table("task rollout step reward cut", ("q", 0, 0, 0.0, True))
     ).tolist() == [False]
 
 
@@ -107,7 +107,7 @@ def test_reports_name_the_dropped_steps_and_the_filters() -> None:
 
 
 def test_by_step_hands_credit_over_in_the_order_of_the_table() -> None:
-    rows = table("task rollout index reward", ("q", 1, 0, 3.0), ("q", 0, 0, 1.0))
+    rows = table("task rollout step reward", ("q", 1, 0, 3.0), ("q", 0, 0, 1.0))
     credit = DR_GRPO(rows)
     assert credit.values.tolist() == [1, -1]
     assert credit.by_step().values.tolist() == [-1, 1]

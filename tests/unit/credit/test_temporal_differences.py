@@ -47,7 +47,7 @@ def test_a_lone_state_is_compared_by_what_follows_it() -> None:
 
 CUT = {
     **columns(
-        "task rollout index state reward stop",
+        "task rollout step state reward stop",
         ("q", 0, 0, "s", 0.0, None),
         ("q", 0, 1, "x", 2.0, "terminated"),
         ("q", 1, 0, "s", 0.0, None),

@@ -24,7 +24,7 @@ def whiten(rows: StepTable, eps: float = 0.0) -> Comparison:
 
 
 def with_tokens(*pairs: tuple[float, int]) -> StepTable:
-    return table("task rollout index reward tokens", *(("q", i, 0, v, n) for i, (v, n) in enumerate(pairs)))
+    return table("task rollout step reward tokens", *(("q", i, 0, v, n) for i, (v, n) in enumerate(pairs)))
 
 
 def test_every_step_counts_once_without_the_column_and_tasks_mix() -> None:
@@ -95,13 +95,13 @@ def test_only_tokens_that_train_count() -> None:
     -(2/3) / 0.57735 = -1.1547. Over all 103 tokens the mean would be 2/103, and they would get +7.07 and -0.14.
     """
     rows = [("q", i, 0, reward, tokens, cut) for i, (reward, tokens, cut) in enumerate(ANSWERS)]
-    answers = table("task rollout index reward tokens cut", *rows)
+    answers = table("task rollout step reward tokens cut", *rows)
     third = 1 / math.sqrt(3)
     algorithm = Algorithm(advantage=Whitened(of=RETURN, eps=0.0), filters=(OverlongMask(),))
     assert algorithm.credit(answers).values.tolist() == pytest.approx([third, third, -2 * third, -2 * third], rel=1e-15)
     everything = algorithm.advantage(answers).values.tolist()
     assert everything == pytest.approx([7.071, 7.071, -0.140, -0.140], abs=1e-3)
-    marked = table("task rollout index reward tokens trains", *((*row[:5], not row[5]) for row in rows))
+    marked = table("task rollout step reward tokens trains", *((*row[:5], not row[5]) for row in rows))
     assert algorithm.advantage(marked).values.tolist() == algorithm.credit(answers).values.tolist()
 
 
@@ -113,14 +113,14 @@ def test_where_all_that_trains_is_equal_everybody_gets_exactly_0() -> None:
     """Less 1000, which does not train, three times 0.7 would have a mean that misses each of them by a last digit."""
     steps = [(1000.0, False), (0.7, True), (0.7, True), (0.7, True)]
     rows = [("q", i, 0, value, trains) for i, (value, trains) in enumerate(steps)]
-    trace = whiten(table("task rollout index reward trains", *rows), eps=1e-8)
+    trace = whiten(table("task rollout step reward trains", *rows), eps=1e-8)
     assert trace.values.tolist() == [0.0] * 4
     assert trace.compared.tolist() == [True] * 4
 
 
 def test_fewer_than_two_tokens_that_train_are_no_comparison() -> None:
     rows = [("q", i, 0, float(i), trains) for i, trains in enumerate([True, False, False])]
-    trace = whiten(table("task rollout index reward trains", *rows))
+    trace = whiten(table("task rollout step reward trains", *rows))
     assert (trace.values.tolist(), trace.compared.tolist()) == ([0.0] * 3, [False] * 3)
 
 

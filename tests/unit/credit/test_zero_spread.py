@@ -21,19 +21,19 @@ def test_equal_means_equal_not_nearly_so() -> None:
 
 
 def test_a_task_with_one_rollout_is_dropped_unless_told_otherwise() -> None:
-    rows = table("task rollout index reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0), ("r", 0, 0, 1.0), ("r", 1, 0, 1.0))
+    rows = table("task rollout step reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0), ("r", 0, 0, 1.0), ("r", 1, 0, 1.0))
     assert ZeroSpread()(rows).tolist() == [False] * 4
     assert ZeroSpread(alone="keep")(rows).tolist() == [True, True, False, False]
 
 
 def test_accuracy_counts_where_it_is_recorded_not_the_shaped_return() -> None:
     """Both rollouts are right; one was too long and its return is lower."""
-    rows = table("task rollout index reward accuracy", ("q", 0, 0, 1.0, 1.0), ("q", 1, 0, 0.5, 1.0))
+    rows = table("task rollout step reward accuracy", ("q", 0, 0, 1.0, 1.0), ("q", 1, 0, 0.5, 1.0))
     assert ZeroSpread()(rows).tolist() == [False, False]
 
 
 def test_returns_are_compared_not_the_rewards_of_steps() -> None:
-    rows = table("task rollout index reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0), ("q", 1, 0, 1.0))
+    rows = table("task rollout step reward", ("q", 0, 0, 0.0), ("q", 0, 1, 1.0), ("q", 1, 0, 1.0))
     assert ZeroSpread()(rows).tolist() == [False] * 3
 
 

@@ -8,7 +8,7 @@ from tests.unit.tables import single_steps, table
 
 def test_credit_comes_back_in_the_order_of_the_rows() -> None:
     # Returns 0 and 1, mean 0.5; the rows are handed in last rollout first.
-    rows = table("task rollout index reward", ("q", 1, 0, 1.0), ("q", 0, 0, 0.0))
+    rows = table("task rollout step reward", ("q", 1, 0, 1.0), ("q", 0, 0, 0.0))
     credit = methods.dr_grpo().advantage(rows)
     assert credit.values.tolist() == [0.5, -0.5]
     assert credit.trace.values.tolist() == [-0.5, 0.5]
@@ -18,7 +18,7 @@ def test_credit_comes_back_in_the_order_of_the_rows() -> None:
 
 def test_every_segment_of_a_step_gets_the_steps_credit() -> None:
     rows = table(
-        "task rollout index segment reward",
+        "task rollout step segment reward",
         ("q", 0, 0, 1, 0.0),
         ("q", 1, 0, 0, 3.0),
         ("q", 0, 0, 0, 1.0),

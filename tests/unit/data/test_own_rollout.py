@@ -34,7 +34,7 @@ def test_groups_of_two_rollouts_are_told_from_those_of_one() -> None:
 
 
 def test_equal_numbers_of_rollouts_at_two_tasks_are_two_rollouts() -> None:
-    rows = table("task rollout index state reward", ("p", 0, 0, "s", 0.0), ("q", 0, 0, "s", 1.0))
+    rows = table("task rollout step state reward", ("p", 0, 0, "s", 0.0), ("q", 0, 0, "s", 1.0))
     assert spans_rollouts(rows, np.zeros(2, dtype=np.int64)).tolist() == [True, True]
 
 
@@ -63,7 +63,7 @@ def test_equal_numbers_of_rollouts_at_two_tasks_are_two_rollouts() -> None:
 )
 def test_the_example_of_two_rollouts(algorithm: Algorithm, own: list[bool]) -> None:
     rows = table(
-        "task rollout index state action reward",
+        "task rollout step state action reward",
         *(
             ("q", rollout, index, state, "go", float(rollout == 0 and index == 2))
             for rollout, path in enumerate(("abb", "acd"))

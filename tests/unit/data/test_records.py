@@ -129,7 +129,7 @@ def test_an_rollout_cut_in_two_with_two_outcomes_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_trajectories(cut)
     assert str(caught.value) == (
-        "task 't', rollout 0, index 0: the rollout's rows carry different outcomes; "
+        "task 't', rollout 0, step 0: the rollout's rows carry different outcomes; "
         "an outcome belongs to the rollout: put per-step amounts into `reward`"
     )
 
@@ -194,6 +194,6 @@ def test_info_with_names_that_are_taken_are_refused(name: str) -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_trajectories([Trajectory(id="r0", task=TASK, rollout=0, steps=steps)])
     assert str(caught.value) == (
-        f"task {TASK.id!r}, rollout 0, index 1: the info value {name!r} has a name that is taken; call it something "
+        f"task {TASK.id!r}, rollout 0, step 1: the info value {name!r} has a name that is taken; call it something "
         f"else"
     )

@@ -21,7 +21,7 @@ def refusal(**changes: object) -> str:
 
 def make_shuffled_table() -> StepTable:
     return table(
-        "task rollout index state reward",
+        "task rollout step state reward",
         ("b", "y", 0, "s1", 5.0),
         ("a", "y", 1, "s2", 4.0),
         ("a", "x", 0, "s1", 1.0),
@@ -68,7 +68,7 @@ def test_a_table_without_states_compares_nothing_by_state() -> None:
 
 
 def test_numpy_columns_and_lists_give_the_same_table() -> None:
-    lists = columns("task rollout index state reward", ("t", 1, 0, "b", 1.0), ("t", 0, 0, "a", 2.0))
+    lists = columns("task rollout step state reward", ("t", 1, 0, "b", 1.0), ("t", 0, 0, "a", 2.0))
     arrays = {name: np.array(column) for name, column in lists.items()}
     for rows in (StepTable.from_columns(**lists), StepTable.from_columns(**arrays)):
         assert rows.reward.tolist() == [2, 1]
@@ -79,7 +79,7 @@ def test_numpy_columns_and_lists_give_the_same_table() -> None:
 
 def test_segments_of_a_step_are_one_step_whose_rewards_and_tokens_are_summed() -> None:
     rows = table(
-        "task rollout index segment state reward tokens action",
+        "task rollout step segment state reward tokens action",
         ("t", 0, 1, 0, "s", 4.0, 7, "stop"),
         ("t", 0, 0, 1, "later", 2.0, 3, "cut"),
         ("t", 0, 0, 0, "first", 1.0, 5, "go"),
@@ -95,7 +95,7 @@ def test_segments_of_a_step_are_one_step_whose_rewards_and_tokens_are_summed() -
 def test_segments_are_added_up_in_their_own_order_so_shuffled_rows_give_the_same_bits() -> None:
     amounts = [(0, 0.1), (1, 0.2), (2, 0.3), (3, 1e16), (4, -1e16)]
     sums = {
-        table("task rollout index segment reward", *(("t", 0, 0, number, amount) for number, amount in order))
+        table("task rollout step segment reward", *(("t", 0, 0, number, amount) for number, amount in order))
         .reward[0]
         .item()
         for order in (amounts, amounts[::-1], amounts[2:] + amounts[:2])
@@ -129,14 +129,14 @@ def test_ragged_columns_are_named_with_both_lengths() -> None:
 def test_two_rows_with_one_identity_are_named() -> None:
     with pytest.raises(RecordError) as caught:
         table(
-            "task rollout index reward",
+            "task rollout step reward",
             ("t", 0, 1, 1.0),
             ("t", 0, 0, 1.0),
             ("u", 0, 1, 1.0),
             ("t", 0, 1, 2.0),
         )
     assert str(caught.value) == (
-        "rows 0 and 3 have one identity (task 't', rollout 0, index 1); drop the copy, "
+        "rows 0 and 3 have one identity (task 't', rollout 0, step 1); drop the copy, "
         "or number the parts of a step with `segment`"
     )
     assert caught.value.row == 3
@@ -145,7 +145,7 @@ def test_two_rows_with_one_identity_are_named() -> None:
 def test_two_segments_with_one_number_are_named_with_it() -> None:
     message = refusal(rollout=[0, 0], segment=[2, 2])
     assert message == (
-        "rows 0 and 1 have one identity (task 't', rollout 0, index 0, segment 2); drop the copy, "
+        "rows 0 and 1 have one identity (task 't', rollout 0, step 0, segment 2); drop the copy, "
         "or number the parts of a step with `segment`"
     )
 
@@ -175,7 +175,7 @@ def test_extra_columns_are_checked_by_their_kind() -> None:
 def test_an_rollout_with_two_outcomes_is_named_by_its_first_step() -> None:
     with pytest.raises(RecordError) as caught:
         table(
-            "task rollout index reward outcome",
+            "task rollout step reward outcome",
             ("t", "a", 0, 0.0, 1.0),
             ("t", "b", 4, 0.0, 0.0),
             ("t", "b", 3, 0.0, 1.0),
@@ -192,7 +192,7 @@ def test_the_episode_return_is_the_sum_of_rewards_on_every_step() -> None:
 
 
 def test_an_outcome_takes_the_place_of_the_summed_rewards() -> None:
-    rows = table("task rollout index reward outcome", ("t", 0, 0, 9.0, 0.5), ("t", 0, 1, 9.0, 0.5))
+    rows = table("task rollout step reward outcome", ("t", 0, 0, 9.0, 0.5), ("t", 0, 1, 9.0, 0.5))
     assert rows.episode_return.tolist() == [0.5, 0.5]
 
 
@@ -203,7 +203,7 @@ def test_steps_count_one_token_each_without_the_column() -> None:
 def test_a_step_before_is_there_only_within_the_rollout_and_without_a_gap() -> None:
     # Rollout 0 has the indices 0, 1, 2; rollout 1 has 0, 2, 3.
     rows = table(
-        "task rollout index reward", *(("t", a, i, 0.0) for a, i in [(0, 0), (0, 1), (0, 2)]), *_rows_with_a_gap()
+        "task rollout step reward", *(("t", a, i, 0.0) for a, i in [(0, 0), (0, 1), (0, 2)]), *_rows_with_a_gap()
     )
     assert rows.has_step_before(0).tolist() == [True] * 6
     assert rows.has_step_before(1).tolist() == [False, True, True, False, False, True]
@@ -291,9 +291,9 @@ def test_rewards_that_are_no_column_of_numbers_are_refused(reward: Any, message:
 
 
 @pytest.mark.parametrize("step", [[0, 2**70], np.array([0, 2**63], dtype=np.uint64)])
-def test_an_index_beyond_all_reason_is_refused_by_its_row(index: Any) -> None:
+def test_an_index_beyond_all_reason_is_refused_by_its_row(step: Any) -> None:
     with pytest.raises(RecordError, match="column 'step', row 1: "):
-        StepTable.from_columns(task=["t", "t"], rollout=[0, 0], step=index, reward=[0.0, 0.0])
+        StepTable.from_columns(task=["t", "t"], rollout=[0, 0], step=step, reward=[0.0, 0.0])
 
 
 def test_ids_may_be_numpy_scalars() -> None:

@@ -11,7 +11,7 @@ from groupwise import RecordError, Step, StepTable, Task, Trajectory
 from groupwise.data.token_table import TokenTable
 from tests.unit.tables import table
 
-ROWS = table("task rollout index reward", ("q", 1, 0, 0.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
+ROWS = table("task rollout step reward", ("q", 1, 0, 0.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
 TOKENS = [
     {"response_ids": [7], "logp_behaviour": [-0.7], "entropy": [0.1]},
     {"response_ids": []},
@@ -50,7 +50,7 @@ def test_trajectories_give_what_their_rows_give() -> None:
 
 
 def test_segments_of_a_step_follow_each_other_in_their_order() -> None:
-    cut = table("task rollout index reward segment", ("q", 0, 0, 0.0, 1), ("q", 0, 0, 0.0, 0))
+    cut = table("task rollout step reward segment", ("q", 0, 0, 0.0, 1), ("q", 0, 0, 0.0, 0))
     tokens = TokenTable.from_rows(cut, [{"response_ids": [3], "segment": 1}, {"response_ids": [1, 2], "segment": 0}])
     assert tokens.token.tolist() == [1, 2, 3]
     assert tokens.row.tolist() == [0, 0, 0]
@@ -70,7 +70,7 @@ def test_what_was_not_recorded_is_told_by_its_step() -> None:
     with pytest.raises(RecordError) as raised:
         tokens.column("entropy", ROWS)
     assert str(raised.value) == (
-        "task 'q', rollout 0, index 0: the entropies of its sampled tokens (entropy) were not recorded, which this "
+        "task 'q', rollout 0, step 0: the entropies of its sampled tokens (entropy) were not recorded, which this "
         "method reads; use an engine that reports them"
     )
 
@@ -86,10 +86,10 @@ def test_a_token_is_found_by_step_and_position() -> None:
     assert tokens.find(2, 0, ROWS) == 2
     with pytest.raises(RecordError) as raised:
         tokens.find(0, 2, ROWS)
-    assert str(raised.value) == "task 'q', rollout 0, index 0 has no token 2; its tokens run from 0 to 1"
+    assert str(raised.value) == "task 'q', rollout 0, step 0 has no token 2; its tokens run from 0 to 1"
     with pytest.raises(RecordError) as raised:
         tokens.find(1, 0, ROWS)
-    assert str(raised.value) == "task 'q', rollout 0, index 1 has no token 0; no sampled token of it was recorded"
+    assert str(raised.value) == "task 'q', rollout 0, step 1 has no token 0; no sampled token of it was recorded"
 
 
 def test_forced_tokens_are_none_of_the_sampled_ones() -> None:

@@ -80,8 +80,8 @@ def test_distinct_credit_has_the_numbers_of_the_specification() -> None:
 @pytest.mark.parametrize(
     ("point", "words"),
     [
-        ([1.0], "task 0, rollout 1, index 0: embedding is no list of 2 numbers; measure it with response_embedding"),
-        (3.0, "task 0, rollout 1, index 0: embedding is no list of 2 numbers; measure it with response_embedding"),
+        ([1.0], "task 0, rollout 1, step 0: embedding is no list of 2 numbers; measure it with response_embedding"),
+        (3.0, "task 0, rollout 1, step 0: embedding is no list of 2 numbers; measure it with response_embedding"),
         ([1.0, math.nan], "embedding holds a number that is not finite; measure it with response_embedding"),
     ],
 )

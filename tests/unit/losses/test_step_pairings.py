@@ -109,7 +109,7 @@ def test_a_verdict_beyond_its_range_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
         BY_VERDICT(judge([0.5, 7.0], [1.0, 0.0]))
     assert str(caught.value) == (
-        "task 't', rollout 1, index 0: its verdict is 7, but pairs are weighed by verdicts from 0 to 1; scale what "
+        "task 't', rollout 1, step 0: its verdict is 7, but pairs are weighed by verdicts from 0 to 1; scale what "
         "judges the steps"
     )
 

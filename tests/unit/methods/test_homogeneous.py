@@ -53,7 +53,7 @@ def test_returns_below_zero_are_refused() -> None:
     with pytest.raises(RecordError) as error:
         credit(rows_of(([1.0, -0.5], ["", ""])))
     assert str(error.value) == (
-        "task 0, rollout 1, index 0: what was earned is -0.5, and a share of less than 0 would blame what is no worse "
+        "task 0, rollout 1, step 0: what was earned is -0.5, and a share of less than 0 would blame what is no worse "
         "than the others; shift the rewards, or use grpo"
     )
 

@@ -69,7 +69,7 @@ def test_what_is_no_number_of_calls_is_refused(entry: object) -> None:
     with pytest.raises(RecordError) as caught:
         ToolEconomy(calls="tool_calls")(table)
     assert str(caught.value) == (
-        f"task 'q', rollout 1, index 0: the column 'tool_calls' holds {entry!r}, which is no number of tool calls; "
+        f"task 'q', rollout 1, step 0: the column 'tool_calls' holds {entry!r}, which is no number of tool calls; "
         "give a number from 0 on, a list of the calls, or None"
     )
 

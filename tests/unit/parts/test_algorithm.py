@@ -24,7 +24,7 @@ def test_a_row_is_kept_only_if_every_filter_keeps_its_step() -> None:
 
 
 def test_what_is_kept_comes_back_in_the_order_of_the_rows() -> None:
-    rows = table("task rollout index reward", ("q", 1, 0, 1.0), ("q", 2, 0, 2.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
+    rows = table("task rollout step reward", ("q", 1, 0, 1.0), ("q", 2, 0, 2.0), ("q", 0, 1, 0.0), ("q", 0, 0, 0.0))
     # Returns 0, 1, 2: rollout 1 is the pivot and stands in the first row.
     assert Algorithm(advantage=GRPO, filters=("drop_pivot",)).keep(rows).tolist() == [False, True, True, True]
 

@@ -24,7 +24,7 @@ def audit_methods(rows: StepTable, *names: str, **options: Any) -> Audit:
 
 
 MIXED = table(
-    "task rollout index state reward valid",
+    "task rollout step state reward valid",
     ("lone", 0, 0, "s", 1.0, True),
     ("equal", 0, 0, "s", 2.0, False),
     ("equal", 1, 0, None, 1.0, True),
@@ -50,7 +50,7 @@ def test_a_table_that_says_nothing_of_its_steps_is_not_said_to_have_no_invalid_o
 
 
 APART = table(
-    "task rollout index reward well_formed accepted",
+    "task rollout step reward well_formed accepted",
     ("q", 0, 0, 0.0, True, True),
     ("q", 0, 1, 1.0, True, False),
     ("q", 1, 0, 0.0, False, False),
@@ -69,16 +69,16 @@ def test_malformed_and_refused_steps_are_counted_apart_and_none_twice() -> None:
 
 
 def test_a_recording_that_says_one_of_the_two_is_counted_by_it() -> None:
-    formed = table("task rollout index reward well_formed", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
+    formed = table("task rollout step reward well_formed", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
     census = audit_methods(formed).census
     assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (1, None, None)
-    heard = table("task rollout index reward accepted", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
+    heard = table("task rollout step reward accepted", ("q", 0, 0, 0.0, True), ("q", 1, 0, 0.0, False))
     census = audit_methods(heard).census
     assert (census.malformed_steps, census.refused_steps, census.invalid_steps) == (None, 1, None)
 
 
 def test_an_outcome_is_the_return_of_the_census() -> None:
-    rows = table("task rollout index reward outcome", ("q", 0, 0, 5.0, 1.0), ("q", 1, 0, 7.0, 1.0))
+    rows = table("task rollout step reward outcome", ("q", 0, 0, 5.0, 1.0), ("q", 1, 0, 7.0, 1.0))
     census = audit_methods(rows).census
     assert (census.mean_return, census.equal_tasks) == (1.0, 1)
 
@@ -144,7 +144,7 @@ def test_movers_are_the_steps_that_change_most_from_the_first_method_to_the_last
 
 def test_movers_tell_the_state_and_the_action_in_words() -> None:
     rows = table(
-        "task rollout index state action reward",
+        "task rollout step state action reward",
         ("q", 0, 0, ("room", 1), "go", 4.0),
         ("q", 1, 0, ("room", 1), None, 0.0),
         ("q", 1, 1, None, "look", 6.0),
@@ -235,7 +235,7 @@ def test_findings_about_methods_go_from_each_to_the_next() -> None:
 
 def test_credit_where_nobody_earned_anything_is_told() -> None:
     rows = table(
-        "task rollout index state reward well_formed",
+        "task rollout step state reward well_formed",
         ("lost", 0, 0, "s", 0.0, True),
         ("lost", 1, 0, "s", 0.0, False),
         ("won", 0, 0, "s", 1.0, True),
@@ -249,7 +249,7 @@ def test_credit_where_nobody_earned_anything_is_told() -> None:
     assert plain.unrewarded_share == 0.0
     (sentence,) = [finding for finding in audit_methods(rows, "hgpo").findings if "without any reward" in finding]
     assert sentence.startswith("50.0 % of the credit of hgpo is in tasks without any reward")
-    scored = table("task rollout index reward outcome", ("q", 0, 0, 0.0, 1.0), ("q", 1, 0, 0.0, 0.0))
+    scored = table("task rollout step reward outcome", ("q", 0, 0, 0.0, 1.0), ("q", 1, 0, 0.0, 0.0))
     assert audit_methods(scored).methods[0].unrewarded_share == 0.0  # an outcome is something earned
 
 

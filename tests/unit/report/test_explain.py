@@ -59,7 +59,7 @@ def test_rollouts_that_count_once_are_listed_with_the_mean_of_their_steps() -> N
 def test_credit_shared_by_rollouts_lists_rollouts() -> None:
     """Rollout 0 goes twice with credit 1 and 1, rollout 1 once with -1: the mean over rollouts is 0, over steps 1/3."""
     rows = table(
-        "task rollout index state action reward",
+        "task rollout step state action reward",
         ("q", 0, 0, "s", "go", 1.0),
         ("q", 0, 1, "s", "go", 1.0),
         ("q", 1, 0, "s", "go", 0.0),
@@ -131,7 +131,7 @@ def test_equal_members_are_explained_as_0() -> None:
 
 def test_shared_credit_shows_who_shared_it() -> None:
     rows = table(
-        "task rollout index state action reward",
+        "task rollout step state action reward",
         ("q", 0, 0, "s", "go", 1.0),
         ("q", 1, 0, "s", "go", 0.0),
         ("q", 2, 0, "s", "stay", 5.0),
@@ -224,7 +224,7 @@ def test_the_largest_gap_is_found_anywhere_below() -> None:
 
 
 def test_ids_may_be_given_as_text() -> None:
-    rows = table("task rollout index reward", (7, 3, 0, 1.0), (7, 4, 2, 1.0), (8, 4, 2, 1.0))
+    rows = table("task rollout step reward", (7, 3, 0, 1.0), (7, 4, 2, 1.0), (8, 4, 2, 1.0))
     assert find_step(rows, task="7", rollout="4", index=2) == 1
     assert find_step(rows, task=8, rollout=4, index=2) == 2
 

@@ -162,7 +162,7 @@ def test_a_trace_that_derives_nothing_is_said_to() -> None:
 
 
 def test_a_signal_that_is_a_column_is_read_again() -> None:
-    rows = table("task rollout index reward probe", ("q", 0, 0, 0.0, 0.5), ("q", 1, 0, 0.0, 1.0))
+    rows = table("task rollout step reward probe", ("q", 0, 0, 0.0, 0.5), ("q", 1, 0, 0.0, 1.0))
     estimator = Relative(by=ByTask(), of=ColumnSignal(name="probe"), scale=NoScale())
     explanation = explain_step(rows, estimator(rows), task="q", rollout=0, index=0)
     assert (explanation.formula, explanation.inner[0][1].formula) == ("(0.5 - 0.75) / 1 = -0.25", "0.5")

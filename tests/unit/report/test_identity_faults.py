@@ -39,7 +39,7 @@ FAULTY: list[tuple[str, list[dict[str, Any]], IdentityFault]] = [
     (
         "duplicated-row",
         [*CLEAN, step(1, 1, "c")],
-        IdentityFault(kind="duplicated-row", lines=(5, 6), found="group 't', rollout 1, index 1 twice"),
+        IdentityFault(kind="duplicated-row", lines=(5, 6), found="group 't', rollout 1, step 1 twice"),
     ),
     (
         "two-first-observations",

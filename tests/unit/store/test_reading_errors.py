@@ -255,7 +255,7 @@ def test_what_the_table_finds_is_told_by_line(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW, "", ROW | {"step": 1}, ROW])
     path.write_text(path.read_text().replace('""\n', "\n"))
     assert message(path) == (
-        f"{path}: lines 2 and 5 have one identity (task 't', rollout 0, index 0); drop the copy, "
+        f"{path}: lines 2 and 5 have one identity (task 't', rollout 0, step 0); drop the copy, "
         "or number the parts of a step with `segment`"
     )
 
@@ -271,7 +271,7 @@ def test_a_sentinel_is_told_by_line(tmp_path: Path) -> None:
 def test_two_outcomes_of_one_rollout(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW | {"outcome": 1}, ROW | {"step": 1, "outcome": 0}])
     assert message(path) == (
-        f"{path}: task 't', rollout 0, index 0: the rollout's rows carry different outcomes; "
+        f"{path}: task 't', rollout 0, step 0: the rollout's rows carry different outcomes; "
         "an outcome belongs to the rollout: put per-step amounts into `reward`"
     )
 
