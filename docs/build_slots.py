@@ -1,4 +1,4 @@
-"""Write the table of slots in docs/learn/own_method.md, from the protocols as the sources spell them.
+"""Write the tables of docs/howto/extending/slots.md, from the protocols as the sources spell them.
 
 python docs/build_slots.py [--check]
 """
@@ -19,7 +19,7 @@ from groupwise.parts.requirements import REQUIRED
 from groupwise.training.config.schema import make_run_schema
 
 DOCS = Path(__file__).parent
-PAGE = DOCS / "learn" / "own_method.md"
+PAGE = DOCS / "howto" / "extending" / "slots.md"
 SOURCES = DOCS.parent / "src" / "groupwise"
 BEGIN = "<!-- Written by docs/build_slots.py from the protocols. Do not edit by hand. -->\n"
 END = "<!-- end of the tables -->\n"
@@ -156,8 +156,8 @@ def tables() -> str:
 
 
 def _slot_cell(slot: str) -> str:
-    page = f"<br>[page](../howto/extending/{SEAMS[slot]}.md)" if slot in SEAMS else ""
-    return f"`{slot}`<br>[kinds](../reference/settings.md#{slot}){page}"
+    page = f"<br>[page]({SEAMS[slot]}.md)" if slot in SEAMS else ""
+    return f"`{slot}`<br>[kinds](../../reference/settings.md#{slot}){page}"
 
 
 def _place_cell(where: list[str]) -> str:

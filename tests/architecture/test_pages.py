@@ -24,9 +24,8 @@ NOT_HERE = {
     "examples/methods/NAME.toml": "the run file of a method that is to be added, CONTRIBUTING.md",
     "sooner.py": "the reader's own, docs/learn/own_method.md",
     "thermostat.py": "the reader's own, docs/learn/own_environment.md",
-    "rewards.py": "the reader's own, docs/learn/own_reward.md",
+    "rewards.py": "the reader's own, docs/learn/own_data.md",
     "guess.py": "the reader's own, docs/reference/environments.md",
-    "marking.py": "the reader's own, docs/learn/own_data.md",
     "json.py": "what somebody may have put beside a run, docs/why/security.md",
     "torch.py": "what somebody may have put beside a run, docs/why/security.md",
 }

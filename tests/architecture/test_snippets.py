@@ -32,7 +32,6 @@ PYTHON_RUN_BY = {
     "docs/learn/own_data.md": "tests/end_to_end/test_your_own_data.py",
     "docs/howto/your_trainer.md": "tests/unit/training/test_python_runs.py",
     "docs/learn/own_method.md": "tests/end_to_end/test_your_own_method.py",
-    "docs/learn/own_reward.md": "tests/end_to_end/test_your_own_reward.py",
     "docs/howto/report.md": "tests/architecture/test_snippets.py",
 }
 """Which test runs the Python of a page, or of the pages in a folder."""
@@ -42,10 +41,9 @@ TOML = [block for page in PAGES for block in blocks_of(page, "toml")]
 SHELL = [block for page in PAGES for block in blocks_of(page, "bash", "sh", "console")]
 OWN_MODULES = {
     "guess": "docs/reference/environments.md",
-    "marking": "docs/learn/own_data.md",
     "thermostat": "docs/learn/own_environment.md",
     "sooner": "docs/learn/own_method.md",
-    "rewards": "docs/learn/own_reward.md",
+    "rewards": "docs/learn/own_data.md",
     "my_package": "docs/howto/extending/engine.md",
 }
 """The modules into which readers copy the Python of a page; other pages may name them too."""

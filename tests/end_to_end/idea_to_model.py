@@ -18,7 +18,7 @@ PAGE = "docs/learn/idea_to_model.md"
 PYTHON_FILES = {
     "thermostat.py": "docs/learn/own_environment.md",
     "sooner.py": "docs/learn/own_method.md",
-    "rewards.py": "docs/learn/own_reward.md",
+    "rewards.py": "docs/learn/own_data.md",
 }
 """What the reader saves, and the page whose first block of Python it is."""
 RUN_FILES = {"thermostat.toml": "docs/learn/own_environment.md", "mine.toml": PAGE}

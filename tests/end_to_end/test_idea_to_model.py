@@ -1,4 +1,4 @@
-"""A new user's path by the pages alone: own world, method and reward, an adapter, a merged folder, the same tokens."""
+"""A new user's path by the pages alone: own environment, method and reward, an adapter, a folder, the same tokens."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def score(folder: Path, pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) ->
 def test_the_page_names_every_file_that_its_reader_saves_and_where_from() -> None:
     for file, page in (PYTHON_FILES | RUN_FILES).items():
         assert f"`{file}`" in text_of(PAGE)
-        assert page == PAGE or f"]({Path(page).name})" in text_of(PAGE)
+        assert page == PAGE or f"]({Path(page).name}" in text_of(PAGE)
     assert len(blocks_of(PAGE, "toml")) == 1
     brought = re.findall(r"^\| (`.*?) \|", text_of(PAGE), flags=re.MULTILINE)
     assert sum(cell.count("`") // 2 for cell in brought) == 4
-    assert "\nFour files, in the folder you work in" in text_of(PAGE)
+    assert "\nFour files, in your current folder:" in text_of(PAGE)

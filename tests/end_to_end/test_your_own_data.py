@@ -1,4 +1,4 @@
-"""docs/learn/own_data.md does what it says: a file of questions trains, is judged, and is noticed when it changes."""
+"""docs/learn/own_data.md, its files: questions train, answers are checked, and a changed file is noticed."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     own = [json.loads(line) for line in (tmp_path / "questions.jsonl").read_text(encoding="utf-8").splitlines()]
     for row in map(json.loads, rows.text.splitlines()):
         assert row in [{name: given[name] for name in row} for given in own], "the page's rows are the example's"
-    (tmp_path / "marking.py").write_text(code.text, encoding="utf-8")
-    judged, own_reward = blocks_of(PAGE, "toml")
+    (tmp_path / "rewards.py").write_text(code.text, encoding="utf-8")
+    judged, _, own_reward = blocks_of(PAGE, "toml")
     (tmp_path / "run.toml").write_text(f"{judged.text}\n{REST}", encoding="utf-8")
-    (tmp_path / "marked.toml").write_text(f"{own_reward.text}\n{REST}", encoding="utf-8")
+    (tmp_path / "own_reward.toml").write_text(f"{own_reward.text}\n{REST}", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -89,7 +89,7 @@ def test_the_run_of_the_page_is_judged_by_the_built_in_verifier(folder: Path, gr
 
 
 def test_a_function_of_ones_own_judges_with_the_columns_of_the_row(folder: Path) -> None:
-    library.train("marked.toml", "run")
+    library.train("own_reward.toml", "run")
     with open_journal() as journal:
         earned = {record["steps"][0]["reward"] for record in journal.trajectories(1)}
         rows = journal.evaluations()
@@ -138,8 +138,8 @@ def test_what_is_wrong_stops_before_a_model_loads(folder: Path, groupwise: Run) 
         "questions.jsonl:1: there is no column 'prompt' for the prompt; it has id, question, answer, topic. Set "
         "env.columns.prompt to the right column"
     ) in missing.err
-    (folder / "marking.py").write_text("def mark(completions, target): ...\n", encoding="utf-8")
-    untaken = groupwise("train", "marked.toml", "--out", "run")
+    (folder / "rewards.py").write_text("def match_answer(completions, target): ...\n", encoding="utf-8")
+    untaken = groupwise("train", "own_reward.toml", "--out", "run")
     assert untaken.status == 2
-    assert "marking.py:mark' takes 'target', which is no column of task 'data_set-train-" in untaken.err
+    assert "rewards.py:match_answer' takes 'target', which is no column of task 'data_set-train-" in untaken.err
     assert not (folder / "run").exists()

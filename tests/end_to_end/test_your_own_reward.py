@@ -1,4 +1,4 @@
-"""docs/learn/own_reward.md does what it says: its functions pay the rollouts of a run."""
+"""docs/learn/own_data.md, its functions: they reward the rollouts of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.conftest import groupwise as groupwise
 from tests.unit.cli.run_files import SMALL
 
-PAGE = (Path(__file__).parents[2] / "docs" / "learn" / "own_reward.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "learn" / "own_data.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -36,7 +36,7 @@ class LastUpdate(RunObserver):
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as a reader of the page has it."""
     (tmp_path / "rewards.py").write_text("\n".join(blocks("python")), encoding="utf-8")
-    (tmp_path / "run.toml").write_text(f"{SMALL}\n{blocks('toml')[0]}", encoding="utf-8")
+    (tmp_path / "run.toml").write_text(f"{SMALL}\n{blocks('toml')[1]}", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -55,7 +55,7 @@ def test_the_functions_of_the_page_pay_the_rollouts(folder: Path) -> None:
 
 def test_a_function_of_trls_is_taken_as_it_is(folder: Path) -> None:
     namespace: dict[str, object] = {}
-    exec(blocks("python")[1], namespace)
+    exec(blocks("python")[0], namespace)
     match_answer = namespace["match_answer"]
     assert match_answer(completions=["a ", "b"], answer=["a", "c"], level=[1, 2]) == [1.0, 0.0]  # type: ignore[operator]
     own = (folder / "run.toml").read_text(encoding="utf-8").replace("rewards.py:score", "rewards.py:match_answer")
