@@ -194,6 +194,5 @@ def test_info_with_names_that_are_taken_are_refused(name: str) -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_trajectories([Trajectory(id="r0", task=TASK, rollout=0, steps=steps)])
     assert str(caught.value) == (
-        f"task {TASK.id!r}, rollout 0, step 1: the info value {name!r} has a name that is taken; call it something "
-        f"else"
+        f"task {TASK.id!r}, rollout 0, step 1: the info value {name!r} has a name that is taken; call it something else"
     )
