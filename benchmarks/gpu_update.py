@@ -64,7 +64,7 @@ def config(model: str | None, updates: int, device: str) -> RunConfig:
             "env": {"kind": "household", "max_steps": 20},
             "model": {"kind": "pretrained", "path": model} if model else RANDOM if on_gpu else {"kind": "tiny"},
             "engine": {"precision": "bfloat16"} if on_gpu else {},
-            "rollout": {"max_tokens": 16, "history": {"kind": "full"}, "plan": {"kind": "flat", "rollouts": ROLLOUTS}},
+            "rollout": {"max_tokens": 16, "history": {"kind": "full"}, "group_size": ROLLOUTS},
             "training": {
                 "updates": updates,
                 "tasks": TASKS,

@@ -128,7 +128,7 @@ def make_config(name: str, folder: str) -> RunConfig:
             "rollout": {
                 "max_tokens": 16,
                 "history": {"kind": "full"},
-                "plan": {"kind": "flat", "rollouts": ROLLOUTS},
+                "group_size": ROLLOUTS,
                 "action_parser": {"kind": "benchmarks.memory:AnyAction"},
             },
             "training": {

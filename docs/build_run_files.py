@@ -43,7 +43,7 @@ kind = "tiny"
 
 [rollout]
 history = "full"          # a kind alone: all its defaults
-plan = { kind = "flat", rollouts = 8 }
+group_size = 8
 
 [training]
 updates = 40

@@ -299,7 +299,7 @@ def run_settings(model: str, games: str, variant: Variant, *, method: str, on_gp
             "key": choose_key(variant, method=method),
         },
         "model": dict(MADE_HERE[model]) if model in MADE_HERE else {"kind": "pretrained", "path": model},
-        "rollout": {**FRAMES[variant.frame], "plan": {"kind": "flat", "rollouts": sizes.rollouts}},
+        "rollout": {**FRAMES[variant.frame], "group_size": sizes.rollouts},
         "training": {"updates": 0, "tasks": sizes.tasks, "learner": learner},
         "evaluation": {"tasks": sizes.evaluation_tasks, "temperature": TEMPERATURES[0]},
     }

@@ -43,7 +43,7 @@ heads = 2
 max_tokens = 1
 workers = {workers}
 env_timeout = {timeout}
-plan = {{ kind = "flat", rollouts = 6 }}
+group_size = 6
 
 [training]
 updates = 2

@@ -23,8 +23,9 @@ layers = 1
 
 [rollout]
 max_tokens = 2
-memory = {{ kind = "anchored_window", low = 1, high = 3 }}
-plan = {{ kind = "top_up", rollouts = 8, rounds = 2 }}
+history = {{ kind = "anchored_window", low = 1, high = 3 }}
+group_size = 8
+plan = {{ kind = "top_up", rounds = 2 }}
 
 [training]
 updates = {UPDATES}
@@ -44,9 +45,10 @@ tasks = 60
 epochs = 2
 learning_rate = 1e-2
 """
+TOPPED_UP = 'group_size = 8\nplan = { kind = "top_up", rounds = 2 }'
 R3 = (
     HGPO.replace('method = "hgpo"', 'method = "r3_hgpo"\ntau = 0.9\nwith_ranking = true')
-    .replace('kind = "top_up", rollouts = 8, rounds = 2', 'kind = "flat", rollouts = 4')
+    .replace(TOPPED_UP, "group_size = 4")
     .replace("[training.learner]", 'curriculum = { kind = "shuffled", first = 6 }\n\n[training.learner]')
 )
 """Tasks that come round at once, few rollouts: it replays, reflects and ranks."""
@@ -74,7 +76,8 @@ layers = 1
 
 [rollout]
 max_tokens = 3
-plan = {{ kind = "top_up", rollouts = 8, rounds = 2 }}
+group_size = 8
+plan = {{ kind = "top_up", rounds = 2 }}
 
 [training]
 updates = {UPDATES}
@@ -91,7 +94,7 @@ epochs = 2
 """
 """One answer a rollout, each judged in a verifier's process."""
 REMEMBERING = (
-    HGPO.replace('plan = { kind = "top_up", rollouts = 8, rounds = 2 }', 'plan = { kind = "flat", rollouts = 4 }')
+    HGPO.replace(TOPPED_UP, "group_size = 4")
     .replace("[training.learner]", 'curriculum = { kind = "shuffled", first = 6 }\n\n[training.learner]')
     .replace(
         'method = "hgpo"',

@@ -86,7 +86,7 @@ def config(job: Job) -> RunConfig:
             "rewards": [{"kind": "benchmarks.loop.ours:Mentioned"}],
             "model": {"kind": "pretrained", "path": job.model},
             # Its task is none of the catalogue's, and would run in a worker; the other trainer's runs in its process.
-            "rollout": {"max_tokens": job.max_tokens, "plan": {"kind": "flat", "rollouts": ROLLOUTS}, "workers": 0},
+            "rollout": {"max_tokens": job.max_tokens, "group_size": ROLLOUTS, "workers": 0},
             "training": {
                 "updates": job.warm + job.updates,
                 "tasks": job.tasks,

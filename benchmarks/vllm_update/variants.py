@@ -53,7 +53,7 @@ def describe_variant(name: str, shape: Shape, url: str | None) -> dict[str, Any]
         "rollout": {
             "max_tokens": 16,
             "history": {"kind": "full"},
-            "plan": {"kind": "flat", "rollouts": ROLLOUTS},
+            "group_size": ROLLOUTS,
             "lag": 1 if name.endswith("lag 1") else 0,
             "workers": 0,
         },

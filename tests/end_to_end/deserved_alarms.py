@@ -20,7 +20,7 @@ WORLD: dict[str, Any] = {
     "algorithm": {"method": "dr_grpo"},
     "env": {"kind": "identity", "num_words": 4, "length": 1},
     "model": {"kind": "tiny", "hidden": 16, "layers": 1, "heads": 2},
-    "rollout": {"max_tokens": 2, "plan": {"kind": "flat", "rollouts": 8}},
+    "rollout": {"max_tokens": 2, "group_size": 8},
     "training": {
         "updates": 40,
         "tasks": 2,

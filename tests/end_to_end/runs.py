@@ -9,7 +9,6 @@ from groupwise import methods
 from groupwise.envs import Identity
 from groupwise.learner.config import LearnerConfig
 from groupwise.models import TinyModel
-from groupwise.rollout import Flat
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig, TrainingConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
@@ -22,7 +21,7 @@ def config(
     """Two tasks of repeating a word; `changes` are further fields of the run."""
     fields: dict[str, Any] = {
         "env": Identity(num_words=4, length=1),
-        "rollout": RolloutConfig(max_tokens=1, plan=Flat(rollouts=64)),
+        "rollout": RolloutConfig(max_tokens=1, group_size=64),
         "evaluation": EvaluationConfig(split="train", tasks=2, rollouts=25, temperature=1.0),
     }
     return RunConfig(

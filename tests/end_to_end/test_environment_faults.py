@@ -11,7 +11,6 @@ pytest.importorskip("torch")
 from groupwise.credit import EnvironmentReward
 from groupwise.data.records import Trajectory
 from groupwise.learner.protocol import hash_weights
-from groupwise.rollout import Flat
 from groupwise.system.errors import EnvironmentFault, RecordError, TrainingError
 from groupwise.training.collect import collect as rounds
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig
@@ -28,7 +27,7 @@ def run_with(folder: Path, trouble: str, *, workers: int, rollouts: int = 16) ->
     settings = config(
         2,
         env=Unruly(trouble=trouble),  # type: ignore[arg-type]
-        rollout=RolloutConfig(max_tokens=1, plan=Flat(rollouts=rollouts), workers=workers, env_timeout=0.3),
+        rollout=RolloutConfig(max_tokens=1, group_size=rollouts, workers=workers, env_timeout=0.3),
         evaluation=NO_EVALUATION,
     )
     return open_run(settings, folder)

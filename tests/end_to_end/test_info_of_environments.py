@@ -42,7 +42,7 @@ layers = 1
 [rollout]
 max_tokens = 6
 history = { kind = "window", steps = 1 }
-plan = { kind = "flat", rollouts = 4 }
+group_size = 4
 
 [training]
 updates = 2

@@ -47,7 +47,7 @@ layers = 1
 
 [rollout]
 max_tokens = 2
-plan = { kind = "flat", rollouts = 4 }
+group_size = 4
 
 [training]
 updates = 3

@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("torch")
 
 from groupwise.envs.small.gridworld import Gridworld
-from groupwise.rollout import Flat
 from groupwise.training import ServerEngineConfig
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig
 from groupwise.training.loop import train
@@ -29,7 +28,7 @@ IDS = ("prompt_ids", "response_ids", "action", "seed", "reward")
 def make_config(**changes: Any) -> RunConfig:
     fields: dict[str, Any] = {
         "env": Gridworld(size=3, num_holes=1, max_steps=4),
-        "rollout": RolloutConfig(max_tokens=4, plan=Flat(rollouts=4)),
+        "rollout": RolloutConfig(max_tokens=4, group_size=4),
         "evaluation": EvaluationConfig(tasks=2, rollouts=2),
         "threads": 1,
         "device": "cpu",

@@ -25,7 +25,7 @@ method = "dr_grpo"
 
 [rollout]
 max_tokens = 1
-plan = {{ kind = "flat", rollouts = 16 }}
+group_size = 16
 
 [training]
 updates = 4

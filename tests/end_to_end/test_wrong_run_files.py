@@ -167,7 +167,7 @@ OPENED = [
     ),
     (
         "algorithm.method=mc_grpo",
-        "rollout.plan.rollouts is 8, but the filter drop_pivot drops the rollout at the median, and only an odd number "
+        "rollout.group_size is 8, but the filter drop_pivot drops the rollout at the median, and only an odd number "
         "has one; give 9 to train on 8",
     ),
 ]

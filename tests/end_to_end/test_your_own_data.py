@@ -30,7 +30,7 @@ heads = 2
 
 [rollout]
 max_tokens = 2
-plan = { kind = "flat", rollouts = 8 }
+group_size = 8
 
 [training]
 updates = 2

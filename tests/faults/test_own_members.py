@@ -34,7 +34,7 @@ def nothing(self: Any) -> Any:
     """Takes nothing."""
 
 
-PLAN = {"rollouts": 4, "next": anything, "choose": anything, "__annotations__": {"rollouts": ClassVar[int]}}
+PLAN = {"next": anything, "choose": anything}
 NEEDS = {"needs": frozenset(), "__annotations__": {"needs": ClassVar[frozenset[str]]}}
 LOSS = {"needs": frozenset(), "unit": "sample", "__annotations__": {"needs": ClassVar[Any], "unit": ClassVar[str]}}
 CREDIT_FILTER = {"reads_credit": True, "__annotations__": {"reads_credit": ClassVar[bool]}}
@@ -46,13 +46,12 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
         ": '__call__' cannot be called with (table, credit, tokens); write `def __call__(self, table, credit, tokens)`",
     ),
     ("plan", {**PLAN, "choose": nothing}, ": 'choose' cannot be called with (played, wanted); write"),
-    ("plan", {"next": anything, "choose": anything}, " has no 'rollouts'; write `rollouts: int = 8`"),
     ("plan", {key: PLAN[key] for key in PLAN if key != "next"}, " has no 'next'; write `def next(self, played, wanted"),
     ("plan", {key: PLAN[key] for key in PLAN if key != "choose"}, " has no 'choose'; write `def choose(self, played"),
     (
         "plan",
         {**PLAN, "next": lambda self, played, wanted, *, past_rollouts, draw: []},
-        ": 'next' cannot be called with (played, wanted, *, tools, past_rollouts, draw); write `def next(",
+        ": 'next' cannot be called with (played, wanted, *, group_size, tools, past_rollouts, draw); write `def next(",
     ),
     (
         "scorer",

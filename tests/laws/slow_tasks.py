@@ -18,7 +18,6 @@ from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.envs import Observation, Outcome
 from groupwise.learner.config import LearnerConfig
 from groupwise.models import TinyModel
-from groupwise.rollout import Flat
 from groupwise.store.journal import Journal
 from groupwise.training.collect.ahead import PlayedNow
 from groupwise.training.collect.collect import UpdateRollouts
@@ -147,7 +146,7 @@ def make_config(lag: int | str, *, updates: int, **rollout: Any) -> RunConfig:
         env=Walks(),
         model=TinyModel(hidden=16, layers=1, heads=2),
         engine=AnsweringOn(outlasts=lag == "free"),
-        rollout=RolloutConfig(max_tokens=1, plan=Flat(rollouts=2), workers=0, lag=lag, **rollout),
+        rollout=RolloutConfig(max_tokens=1, group_size=2, workers=0, lag=lag, **rollout),
         training=TrainingConfig(
             updates=updates,
             tasks=4,
@@ -170,7 +169,7 @@ def read_asked_mix(run: Run, updates: int) -> Mix:
     """What a run's curriculum has to ask for, by its order alone."""
     order = run.config.training.curriculum.start(run.tasks, seed_of(run.config.seed, "curriculum"))
     tasks = [task for _ in range(updates) for task in order.next(run.config.training.tasks)]
-    rollouts = run.config.rollout.plan.rollouts
+    rollouts = run.config.rollout.group_size
     return Mix(
         Counter({task: num * rollouts for task, num in Counter(task.id for task in tasks).items()}),
         Counter({steps: num * rollouts for steps, num in Counter(task.payload["length"] for task in tasks).items()}),

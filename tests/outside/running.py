@@ -31,7 +31,7 @@ layers = 1
 
 [rollout]
 max_tokens = 2
-plan = { kind = "flat", rollouts = 4 }
+group_size = 4
 
 [training]
 updates = 2

@@ -19,7 +19,7 @@ from groupwise.training.run import Run
 from tests.outside.running import PACKAGES, SMALL_RUN, groupwise
 
 ALGORITHM = '\n[algorithm]\nmethod = "dr_grpo"\n'
-REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.plan.rollouts=16")
+REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.group_size=16")
 """A task at which some rollouts succeed from the start, so that the weights move."""
 AVERAGED = """
 [training.learner]

@@ -18,7 +18,7 @@ from groupwise.training.checkpoints import open_run_at
 from tests.outside.running import SMALL_RUN, groupwise
 
 ALGORITHM = '\n[algorithm]\nmethod = "dr_grpo"\n'
-REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.plan.rollouts=16")
+REPEATING = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.group_size=16")
 """A task at which some rollouts succeed from the start, so that the weights move."""
 DELTAS = '\n[training.weight_sync]\nkind = "delta_transfer:DeltaTransfer"\n'
 

@@ -22,7 +22,7 @@ rollout filters = ["distinct_rollouts:Distinct"]
 
 
 def test_rollouts_that_repeat_another_are_compared_once(tmp_path: Path) -> None:
-    words = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.plan.rollouts=6")
+    words = ("env={kind='identity', num_words=4, length=1}", "rollout.max_tokens=1", "rollout.group_size=6")
     warm = "warm_start={tasks=4, epochs=40, expert_noise=0.5, learning_rate=1e-2}"
     run = train_from_file(tmp_path, RUN, *(part for setting in (*words, warm) for part in ("--set", setting)))
     repeated = 0

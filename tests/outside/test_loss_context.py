@@ -266,7 +266,7 @@ threads = 1
 {TINY_WORD_WORLD}
 [rollout]
 max_tokens = 2
-plan = {{ kind = "flat", rollouts = 48 }}
+group_size = 48
 
 [training]
 updates = 2

@@ -26,6 +26,7 @@ method = "grpo"
 {TINY_WORD_WORLD}
 [rollout]
 max_tokens = 1
+group_size = 2
 plan = {{ kind = "paced_rollouts:Paced", hint = "try another word" }}
 
 [training]
@@ -40,7 +41,7 @@ tasks = 0
 [warm_start]
 tasks = 4
 epochs = 40
-expert noise = 0.5
+expert_noise = 0.5
 learning_rate = 1e-2
 """
 

@@ -16,7 +16,7 @@ from groupwise.store.journal import Journal
 from tests.outside.running import ROOT, SMALL_RUN, groupwise, train_from_file
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-ENDS = SMALL_RUN.replace('plan = { kind = "flat", rollouts = 4 }', 'plan = { kind = "page_plans:Paced", rollouts = 3 }')
+ENDS = SMALL_RUN.replace("group_size = 4", 'group_size = 3\nplan = "page_plans:Paced"')
 """The small run, with a plan of a page."""
 CREDIT = (
     'rewards = ["environment", { kind = "length", each = -0.1 }]'

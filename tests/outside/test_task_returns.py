@@ -43,7 +43,7 @@ scale = "no_scale"
 [rollout]
 max_tokens = 1
 workers = 0
-plan = {{ kind = "flat", rollouts = 16 }}
+group_size = 16
 
 [training]
 updates = {UPDATES}

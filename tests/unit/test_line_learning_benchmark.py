@@ -23,7 +23,7 @@ SMALL = [
     "model.layers=1",
     "warm_start.tasks=20",
     "warm_start.epochs=1",
-    "rollout.plan.rollouts=2",
+    "rollout.group_size=2",
     "training.tasks=2",
     "evaluation.tasks=2",
 ]

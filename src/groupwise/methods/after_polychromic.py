@@ -79,8 +79,8 @@ class SetShared(Part, slot="estimator"):
     def check_rollouts(self, rollouts: int) -> None:
         if rollouts <= self.size:
             raise ConfigError(
-                f"set_shared: of {rollouts} rollouts at a task there is one set of {self.size} and nothing to hold it "
-                "against; give rollout.plan.rollouts more, or a smaller size"
+                f"set_shared: size = {self.size} needs more than {self.size} rollouts per task, but each task gets "
+                f"{rollouts}; raise rollout.group_size, or lower size"
             )
 
     def __call__(self, table: StepTable) -> Credit:

@@ -43,7 +43,7 @@ class DropPivot(Part, slot="filter"):
     def check_rollouts(self, rollouts: int) -> None:
         if rollouts % 2 == 0:
             raise ConfigError(
-                f"rollout.plan.rollouts is {rollouts}, but the filter drop_pivot drops the rollout at the median, and "
+                f"rollout.group_size is {rollouts}, but the filter drop_pivot drops the rollout at the median, and "
                 f"only an odd number has one; give {rollouts + 1} to train on {rollouts}"
             )
 

@@ -63,8 +63,8 @@ class PassAtBonus(Part, slot="estimator"):
     def check_rollouts(self, rollouts: int) -> None:
         if rollouts < self.k:
             raise ConfigError(
-                f"pass_at_bonus: it is about {self.k} rollouts at a task, and each gets {rollouts}; give "
-                "rollout.plan.rollouts at least as many, or a smaller k"
+                f"pass_at_bonus: k = {self.k} needs at least {self.k} rollouts per task, but each task gets "
+                f"{rollouts}; raise rollout.group_size, or lower k"
             )
 
     def __call__(self, table: StepTable) -> Credit:

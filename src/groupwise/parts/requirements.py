@@ -343,9 +343,8 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         "write_step": Required("(past, seen, *, num_past)", "text", _is_text),
     },
     "plan": {
-        "rollouts": Required("int = 8"),
         "next": Required(
-            "(played, wanted, *, tools, past_rollouts, draw)",
+            "(played, wanted, *, group_size, tools, past_rollouts, draw)",
             "a list of RolloutRequest",
             lambda result, arguments: _is_list_of(result, "RolloutRequest"),
         ),

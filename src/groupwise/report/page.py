@@ -162,7 +162,7 @@ def _list_info(folder: RunFolder, method: str, note: str) -> dict[str, str]:
     seed, lag = folder.setting("seed"), describe_lag(folder)
     planned, made = folder.setting("training.updates"), len(folder.updates)
     updates = f"{made:,}" if planned in (None, made) else f"{made:,} of {planned:,}"
-    tasks, tries = folder.setting("training.tasks"), folder.setting("rollout.plan.rollouts")
+    tasks, tries = folder.setting("training.tasks"), folder.setting("rollout.group_size")
     task_sets = ", ".join(f"{split}{NO_BREAK}{shorten_hash(digest)}" for split, digest in folder.task_sets.items())
     return {
         "algorithm": f"{method} ({note})" if note else method,

@@ -81,18 +81,22 @@ class RolloutPlan(Protocol):
     A plan whose hints have words of their own also has `words()`, like a template.
     """
 
-    @property
-    def rollouts(self) -> int:
-        """The usual number of rollouts per task, for estimates and for parts that need a certain number."""
-
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+        self,
+        played: Played,
+        wanted: int,
+        *,
+        group_size: int,
+        tools: PlanTools,
+        past_rollouts: PastRollouts,
+        draw: Draw,
     ) -> list[RolloutRequest]:
         """The requests of the next round; empty = the update has enough.
 
         Args:
             played: the rounds of this update so far.
             wanted: `training.tasks`, the number of groups of an update.
+            group_size: `rollout.group_size`, the number of rollouts per task.
             tools: functions of the run, such as new tasks.
             past_rollouts: the rollouts of earlier updates, by task.
             draw: random generators by name; the same name gives the same numbers, also after a resume.
@@ -105,15 +109,20 @@ class RolloutPlan(Protocol):
 class Flat(Part, slot="plan"):
     """The same number of rollouts for every task."""
 
-    rollouts: Annotated[int, Field(ge=2)] = 8
-    """Rollouts per task."""
     reads_past_rollouts: ClassVar[bool] = False
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+        self,
+        played: Played,
+        wanted: int,
+        *,
+        group_size: int,
+        tools: PlanTools,
+        past_rollouts: PastRollouts,
+        draw: Draw,
     ) -> list[RolloutRequest]:
         tasks = [] if played.rounds else tools.fresh(wanted)
-        return [RolloutRequest(task=task, rollouts=self.rollouts) for task in tasks]
+        return [RolloutRequest(task=task, rollouts=group_size) for task in tasks]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
         return [*played.groups, *played.hinted]
@@ -130,8 +139,6 @@ class TopUp(Part, slot="plan"):
 
     drops_solved_groups: ClassVar[bool] = True
     """It drops tasks that every rollout solved."""
-    rollouts: Annotated[int, Field(ge=2)] = 8
-    """Rollouts per task."""
     rounds: Annotated[int, Field(ge=1)] = 4
     """Maximum number of rounds of an update, with the first one."""
     of: str = "success"
@@ -139,12 +146,19 @@ class TopUp(Part, slot="plan"):
     reads_past_rollouts: ClassVar[bool] = False
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+        self,
+        played: Played,
+        wanted: int,
+        *,
+        group_size: int,
+        tools: PlanTools,
+        past_rollouts: PastRollouts,
+        draw: Draw,
     ) -> list[RolloutRequest]:
         missing = wanted - sum(map(self._teaches, played.groups))
         if len(played.rounds) == self.rounds or missing <= 0:
             return []
-        return [RolloutRequest(task=task, rollouts=self.rollouts) for task in tools.fresh(missing)]
+        return [RolloutRequest(task=task, rollouts=group_size) for task in tools.fresh(missing)]
 
     def choose(self, played: Played, wanted: int) -> list[Group]:
         """The first `wanted` groups with a learning signal; if there is none, all groups, so that metrics show it."""
@@ -397,17 +411,22 @@ class Hinted(Part, slot="plan"):
     hint: HintPart
     """The part that chooses tasks for rollouts with a hint, and writes the hint."""
 
-    @property
-    def rollouts(self) -> int:
-        return self.plan.rollouts
-
     def words(self) -> tuple[str, ...]:
         return (*plan_words(self.plan), *self.hint.words())
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+        self,
+        played: Played,
+        wanted: int,
+        *,
+        group_size: int,
+        tools: PlanTools,
+        past_rollouts: PastRollouts,
+        draw: Draw,
     ) -> list[RolloutRequest]:
-        requests = self.plan.next(played, wanted, tools=tools, past_rollouts=past_rollouts, draw=draw)
+        requests = self.plan.next(
+            played, wanted, group_size=group_size, tools=tools, past_rollouts=past_rollouts, draw=draw
+        )
         by_id = {request.task.id: request.task for request in requests if not request.is_hinted}
         hinted = []
         for past in self.hint.choose(list(by_id), past_rollouts, draw=draw):
@@ -415,7 +434,7 @@ class Hinted(Part, slot="plan"):
             hinted.append(
                 RolloutRequest(
                     task=by_id[past.task],
-                    rollouts=self.rollouts,
+                    rollouts=group_size,
                     hint_text=self.hint.text(source, tools.text),
                     parent=source.id,
                 )

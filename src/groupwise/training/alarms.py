@@ -338,7 +338,7 @@ class NoSignal(AlarmRule):
         return (
             f"no group had any advantage in {self.updates} updates ({recent.over}), because all rollouts of a task "
             "have equal scores: nothing is learned. Begin a run with easier tasks, a warm start, more rollouts per "
-            "task (rollout.plan) or a method that replays past ones"
+            "task (rollout.group_size) or a method that replays past ones"
         )
 
 

@@ -144,5 +144,5 @@ def report_missing_pairs(number: int, journal: Journal) -> None:
     _log.warning(
         f"update {number}: no task has two rollouts that train and have different scores, so the loss has no pair to "
         f"learn from. Nothing is learned while {NUM_PAIRS} is 0. Give tasks that only some rollouts solve, a graded "
-        "reward, or more rollouts per task (rollout.plan.rollouts)"
+        "reward, or more rollouts per task (rollout.group_size)"
     )

@@ -293,8 +293,8 @@ def name_variants(choices: Sequence[Choice], *, otherwise: str) -> list[str]:
 def _split_values(key: str, text: str) -> list[str]:
     """Split values at commas, except inside quotes and brackets.
 
-    >>> _split_values("plan", '{ kind = "flat", rollouts = 4 },flat')
-    ['{ kind = "flat", rollouts = 4 }', 'flat']
+    >>> _split_values("plan", '{ kind = "top_up", rounds = 4 },flat')
+    ['{ kind = "top_up", rounds = 4 }', 'flat']
     """
     values, depth, quote = [""], 0, ""
     for character in text:

@@ -13,7 +13,7 @@ method = "dr_grpo"
 
 [rollout]
 max_tokens = 1
-plan = {{ kind = "flat", rollouts = 4 }}
+group_size = 4
 
 [training]
 updates = 2

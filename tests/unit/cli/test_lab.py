@@ -30,7 +30,7 @@ heads = 2
 [rollout]
 max_tokens = 2
 memory = {memory}
-plan = {{ kind = "flat", rollouts = 4 }}
+group_size = 4
 """
 WINDOW = '{ kind = "window", steps = 0 }'
 

@@ -65,7 +65,7 @@ kind = "doors:Door"
 
 [rollout]
 max_tokens = 1
-plan = {{ kind = "flat", rollouts = 4 }}
+group_size = 4
 
 [training]
 updates = 1

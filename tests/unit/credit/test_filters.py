@@ -96,7 +96,7 @@ def test_an_even_number_of_rollouts_has_no_pivot(rollouts: int) -> None:
     with pytest.raises(ConfigError) as caught:
         DropPivot().check_rollouts(rollouts)
     assert str(caught.value) == (
-        f"rollout.plan.rollouts is {rollouts}, but the filter drop_pivot drops the rollout at the median, and only an "
+        f"rollout.group_size is {rollouts}, but the filter drop_pivot drops the rollout at the median, and only an "
         f"odd number has one; give {rollouts + 1} to train on {rollouts}"
     )
     DropPivot().check_rollouts(rollouts + 1)

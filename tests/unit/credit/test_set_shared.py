@@ -78,6 +78,6 @@ def test_groups_that_are_one_set_are_refused_before_a_run() -> None:
     with pytest.raises(ConfigError) as caught:
         SetShared().check_rollouts(4)
     assert str(caught.value) == (
-        "set_shared: of 4 rollouts at a task there is one set of 4 and nothing to hold it against; give "
-        "rollout.plan.rollouts more, or a smaller size"
+        "set_shared: size = 4 needs more than 4 rollouts per task, but each task gets 4; raise rollout.group_size, or "
+        "lower size"
     )

@@ -134,6 +134,6 @@ def test_fewer_rollouts_than_the_bonus_is_about_are_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         PassAtBonus(k=4).check_rollouts(3)
     assert str(caught.value) == (
-        "pass_at_bonus: it is about 4 rollouts at a task, and each gets 3; give rollout.plan.rollouts at least as "
-        "many, or a smaller k"
+        "pass_at_bonus: k = 4 needs at least 4 rollouts per task, but each task gets 3; raise rollout.group_size, or "
+        "lower k"
     )

@@ -84,7 +84,7 @@ def test_leaving_out_the_tasks_that_everybody_solved_is_refused() -> None:
     check_algorithm(load_run(RUN))
     check_algorithm(load_run(RUN, overrides=["algorithm.tool_weight=0", "algorithm.filters=[{kind='zero_spread'}]"]))
     with pytest.raises(ConfigError) as caught:
-        check_algorithm(load_run(RUN, overrides=["rollout.plan={kind='top_up', rollouts=8}"]))
+        check_algorithm(load_run(RUN, overrides=["rollout.plan=top_up"]))
     assert str(caught.value) == (
         "rollout.plan: TopUp drops the tasks that every rollout solved, but AmongSolved learns from them; leave out "
         "one of the two"

@@ -28,7 +28,7 @@ def settings(algorithm: Algorithm, **changes: Any) -> dict[str, Any]:
         "rollout": {
             "max_tokens": 8,
             "temperature": 1.0,
-            "plan": {"kind": "flat", "rollouts": 4},
+            "group_size": 4,
             "history": {"kind": "window", "steps": 2},
         },
         "training": {"updates": 6, "tasks": 4, "learner": {"learning_rate": 0.0005}},

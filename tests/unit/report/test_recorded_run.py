@@ -22,7 +22,7 @@ SETTINGS = {
     "algorithm": {"method": "hgpo"},
     "env": {"kind": "household", "max_steps": 3},
     "model": {"kind": "tiny"},
-    "rollout": {"plan": {"kind": "flat", "rollouts": 3}},
+    "rollout": {"group_size": 3},
     "training": {"updates": 2, "tasks": 2},
     "evaluation": {"tasks": 3, "rollouts": 2},
 }

@@ -28,9 +28,11 @@ class Tasks:
 
 def test_a_task_of_little_success_is_also_asked_for_with_hint(tmp_path: Path) -> None:
     past = [rollout(n, task=task, solved=task == "easy") for task in ("hard", "easy") for n in range(2)]
-    plan = Hinted(plan=Flat(rollouts=3), hint=Reflection(prompt="terse"))
+    plan = Hinted(plan=Flat(), hint=Reflection(prompt="terse"))
     past_rollouts = journal(tmp_path, update(1, *past)).past_rollouts
-    first, second, third = plan.next(Played(update=2), 2, tools=Tasks(), past_rollouts=past_rollouts, draw=make_draw())
+    first, second, third = plan.next(
+        Played(update=2), 2, group_size=3, tools=Tasks(), past_rollouts=past_rollouts, draw=make_draw()
+    )
     assert [(each.task.id, each.rollouts, each.hint_text) for each in (first, second)] == [
         ("hard", 3, ""),
         ("easy", 3, ""),

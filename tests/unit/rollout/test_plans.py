@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from groupwise import ConfigError, Task, Trajectory
 from groupwise.rollout import Flat, TopUp
 from groupwise.rollout.plans import Played, PlayedRound, RolloutPlan
+from groupwise.training.config.run_config import RolloutConfig
 from tests.unit.pasts import journal, make_draw
 
 Groups = list[list[Trajectory]]
@@ -48,28 +49,34 @@ def play(*rounds: Groups) -> Played:
     return Played(update=1, rounds=[PlayedRound(groups=groups) for groups in rounds])
 
 
-def list_asked(plan: RolloutPlan, so_far: Played, wanted: int, folder: Path) -> list[tuple[str, int]]:
+def list_asked(
+    plan: RolloutPlan, so_far: Played, wanted: int, folder: Path, *, group_size: int
+) -> list[tuple[str, int]]:
     """What a plan asks for: tasks and numbers of rollouts, all unhinted."""
     past_rollouts = journal(folder).past_rollouts
-    requests = plan.next(so_far, wanted, tools=AskedTasks(), past_rollouts=past_rollouts, draw=make_draw())
+    requests = plan.next(
+        so_far, wanted, group_size=group_size, tools=AskedTasks(), past_rollouts=past_rollouts, draw=make_draw()
+    )
     assert not any(request.is_hinted for request in requests)
     return [(request.task.id, request.rollouts) for request in requests]
 
 
 def test_flat_asks_once_and_takes_what_it_gets(tmp_path: Path) -> None:
-    plan, got = Flat(rollouts=4), [group("a", 1, 1), group("b", 0, 1)]
-    assert list_asked(plan, play(), 2, tmp_path) == [("t0", 4), ("t1", 4)]
-    assert list_asked(plan, play(got), 5, tmp_path) == []
+    plan, got = Flat(), [group("a", 1, 1), group("b", 0, 1)]
+    assert list_asked(plan, play(), 2, tmp_path, group_size=4) == [("t0", 4), ("t1", 4)]
+    assert list_asked(plan, play(got), 5, tmp_path, group_size=4) == []
     assert plan.choose(play(got), 5) == got
 
 
 def test_top_up_asks_for_as_many_as_teach_nothing(tmp_path: Path) -> None:
-    plan = TopUp(rollouts=2, rounds=3)
+    plan = TopUp(rounds=3)
     equal, mixed = [group("a", 1, 1), group("b", 0, 0)], [group("c", 0, 1)]
-    assert list_asked(plan, play(), 3, tmp_path) == [("t0", 2), ("t1", 2), ("t2", 2)]
-    assert list_asked(plan, play([*equal, *mixed]), 3, tmp_path) == [("t0", 2), ("t1", 2)]
-    assert list_asked(plan, play([*equal, *mixed], [group("d", 1, 0), group("e", 0, 1)]), 3, tmp_path) == []
-    assert list_asked(plan, play(equal, equal, equal), 3, tmp_path) == [], (
+    assert list_asked(plan, play(), 3, tmp_path, group_size=2) == [("t0", 2), ("t1", 2), ("t2", 2)]
+    assert list_asked(plan, play([*equal, *mixed]), 3, tmp_path, group_size=2) == [("t0", 2), ("t1", 2)]
+    assert (
+        list_asked(plan, play([*equal, *mixed], [group("d", 1, 0), group("e", 0, 1)]), 3, tmp_path, group_size=2) == []
+    )
+    assert list_asked(plan, play(equal, equal, equal), 3, tmp_path, group_size=2) == [], (
         "three rounds are enough, whatever they brought"
     )
 
@@ -102,6 +109,6 @@ def test_hinted_groups_go_on_beside_the_unhinted(plan: RolloutPlan) -> None:
     assert plan.choose(both, 1) == [mixed, hinted]
 
 
-def test_a_group_of_one_is_refused() -> None:
-    with pytest.raises(ConfigError, match="rollouts"):
-        Flat(rollouts=1)
+def test_a_group_of_one_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="group_size: input should be greater than or equal to 2, found 1"):
+        RolloutConfig(group_size=1)

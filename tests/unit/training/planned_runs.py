@@ -21,10 +21,16 @@ class Asking(Part, slot="plan"):
     """A plan that asks for what the function `ask` says, and chooses all groups."""
 
     ask: ClassVar[Asked]
-    rollouts: int = 4
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+        self,
+        played: Played,
+        wanted: int,
+        *,
+        group_size: int,
+        tools: PlanTools,
+        past_rollouts: PastRollouts,
+        draw: Draw,
     ) -> list[RolloutRequest]:
         return type(self).ask(played, tools)
 

@@ -23,13 +23,14 @@ def open_small_run(
     updates: int = 4,
     first: int = 2,
     plan: RolloutPlan | None = None,
+    group_size: int = 3,
     rate: float = 1e-4,
     model: tuple[Any, Any] | None = None,
 ) -> Run:
     """A run over few tasks with few rollouts by a policy that says one word or another: groups are often even."""
     config = small_config(updates=updates, learner={"learning_rate": rate})
     curriculum = {"curriculum": Shuffled(first=first)}
-    rollout = {"plan": plan or Flat(rollouts=3)}
+    rollout = {"plan": plan or Flat(), "group_size": group_size}
     changes: dict[str, Any] = {
         "algorithm": algorithm,
         "training": config.training.model_copy(update=curriculum),

@@ -9,7 +9,6 @@ from groupwise import methods
 from groupwise.envs import Identity
 from groupwise.learner.config import LearnerConfig
 from groupwise.models import TinyModel
-from groupwise.rollout import Flat
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig, TrainingConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
@@ -20,7 +19,7 @@ def small_config(*, updates: int = 1, method: str = "dr_grpo", learner: dict[str
         algorithm=methods.build(method),
         env=Identity(num_words=4, length=1),
         model=TinyModel(hidden=16, layers=1, heads=2),
-        rollout=RolloutConfig(max_tokens=1, plan=Flat(rollouts=8)),
+        rollout=RolloutConfig(max_tokens=1, group_size=8),
         training=TrainingConfig(
             updates=updates,
             tasks=2,

@@ -34,7 +34,7 @@ def test_a_task_that_comes_again_gets_further_rollouts(tmp_path: Path) -> None:
 
 def test_a_topped_up_update_trains_on_groups_that_differ_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     config = small_config(updates=4)
-    plan = config.rollout.model_copy(update={"plan": TopUp(rollouts=8, rounds=5)})
+    plan = config.rollout.model_copy(update={"group_size": 8, "plan": TopUp(rounds=5)})
     config = config.model_copy(update={"rollout": plan})
     whole = open_run(config, tmp_path / "whole")
     train(whole)

@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
     "env": {"kind": "identity", "num_words": 4, "length": 1},
     "model": {"kind": "tiny"},
     "warm_start": {"tasks": 4, "epochs": 6, "learning_rate": 0.02},
-    "rollout": {"max_tokens": 2, "plan": {"kind": "flat", "rollouts": 16}},
+    "rollout": {"max_tokens": 2, "group_size": 16},
     "training": {"updates": 4, "tasks": 8, "checkpoint_every": 2, "learner": {"learning_rate": 0.01}},
     "evaluation": {"tasks": 6, "every": 2},
 }

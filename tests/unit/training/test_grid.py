@@ -26,11 +26,11 @@ def test_without_settings_there_is_one_variant_called_after_the_file() -> None:
 
 
 def test_commas_within_quotes_tables_and_lists_belong_to_a_value() -> None:
-    setting = """rollout.plan={ kind = "flat", rollouts = 4 },{ kind = "top_up" },"a,b",[1, 2],'x,]'"""
+    setting = """rollout.plan={ kind = "top_up", rounds = 4 },{ kind = "flat" },"a,b",[1, 2],'x,]'"""
     values = [choice["rollout.plan"] for choice in list_choices([setting])]
-    assert values == ['{ kind = "flat", rollouts = 4 }', '{ kind = "top_up" }', '"a,b"', "[1, 2]", "'x,]'"]
+    assert values == ['{ kind = "top_up", rounds = 4 }', '{ kind = "flat" }', '"a,b"', "[1, 2]", "'x,]'"]
     names = name_variants(list_choices([setting]), otherwise="x")
-    assert names == ["plan=flat-rollouts-4", "plan=top_up", "plan=a,b", "plan=-1,-2", "plan=x"]
+    assert names == ["plan=top_up-rounds-4", "plan=flat", "plan=a,b", "plan=-1,-2", "plan=x"]
 
 
 def test_keys_that_end_alike_are_written_in_full() -> None:

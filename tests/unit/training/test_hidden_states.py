@@ -168,7 +168,7 @@ def test_states_of_another_precision_are_read_in_float64() -> None:
 
 def run_ranked(folder: Path, updates: int, *, resume: bool = False) -> Run:
     """Answers of several tokens under the bonus for rank, whose averages are remembered."""
-    rollout = RolloutConfig(max_tokens=6, plan={"kind": "flat", "rollouts": 8})
+    rollout = RolloutConfig(max_tokens=6, group_size=8)
     settings = runs.config(updates, checkpoint_every=1, rollout=rollout, evaluation=EvaluationConfig(tasks=0))
     return runs.run_to_end(folder, settings.model_copy(update={"algorithm": methods.verl(stride=1)}), resume=resume)
 

@@ -28,7 +28,7 @@ from tests.end_to_end.runs import run_to_end
 
 def config(updates: int, algorithm: Algorithm, *, checkpoint_every: int = 2) -> RunConfig:
     """Eight rollouts at each of two tasks, and no evaluation."""
-    few = RolloutConfig(max_tokens=1, plan={"kind": "flat", "rollouts": 8})
+    few = RolloutConfig(max_tokens=1, group_size=8)
     base = runs.config(updates, checkpoint_every=checkpoint_every, rollout=few, evaluation=EvaluationConfig(tasks=0))
     return base.model_copy(update={"algorithm": algorithm})
 

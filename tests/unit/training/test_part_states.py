@@ -158,7 +158,7 @@ def test_parts_hear_of_an_update_once_with_its_rollouts_and_their_credit(tmp_pat
 
 
 def test_an_rollout_that_the_plan_left_out_is_heard_of_without_credit(tmp_path: Path) -> None:
-    rollout = RolloutConfig(max_tokens=1, plan=TopUp(rollouts=2, rounds=3))
+    rollout = RolloutConfig(max_tokens=1, group_size=2, plan=TopUp(rounds=3))
     [update] = Trained(tmp_path, config(Count(), updates=1, rollout=rollout)).signal.heard
     assert None in update.credit
     assert len(update.credit) == len(update.trajectories) > 4
@@ -197,9 +197,11 @@ def test_parts_hear_what_measures_found_and_not_what_shaping_added(tmp_path: Pat
     assert not any(step.shaped for step in steps)
 
 
-@pytest.mark.parametrize("plan", [Flat(rollouts=4), TopUp(rollouts=2, rounds=3)], ids=["all take part", "some do not"])
-def test_a_prior_follows_what_a_measure_found(tmp_path: Path, plan: Part) -> None:
-    rollout = RolloutConfig(max_tokens=1, plan=plan)
+@pytest.mark.parametrize(
+    ("group_size", "plan"), [(4, Flat()), (2, TopUp(rounds=3))], ids=["all take part", "some do not"]
+)
+def test_a_prior_follows_what_a_measure_found(tmp_path: Path, group_size: int, plan: Part) -> None:
+    rollout = RolloutConfig(max_tokens=1, group_size=group_size, plan=plan)
     settings = with_measure(
         config(AbovePrior(of=ColumnSignal(name="probe"), first_weight=0.0), updates=2, rollout=rollout)
     )

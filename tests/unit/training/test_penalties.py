@@ -128,7 +128,7 @@ hidden = 16
 layers = 1
 [rollout]
 max_tokens = 24
-plan = { kind = "flat", rollouts = 8 }
+group_size = 8
 [training]
 updates = 2
 tasks = 2

@@ -13,7 +13,6 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.models import PretrainedModel, TinyModel
 from groupwise.parts.part import Part
-from groupwise.rollout import Flat
 from groupwise.system.errors import EngineFault
 from groupwise.training.config.run_config import RolloutConfig, RunConfig, TrainingConfig
 from groupwise.training.doctor.preview import RunPreview, preview_run
@@ -60,14 +59,14 @@ def make_config(env: Any = None, **changes: Any) -> RunConfig:
         "algorithm": methods.build("grpo"),
         "env": env or HOUSEHOLD,
         "model": TinyModel(hidden=16, layers=1, heads=2),
-        "rollout": RolloutConfig(max_tokens=8, plan=Flat(rollouts=2), workers=0),
+        "rollout": RolloutConfig(max_tokens=8, group_size=2, workers=0),
         "training": TrainingConfig(tasks=2),
     }
     return RunConfig(**{**settings, **changes})
 
 
 def rollout(**settings: Any) -> RolloutConfig:
-    return RolloutConfig(**{"max_tokens": 8, "plan": Flat(rollouts=2), "workers": 0, **settings})
+    return RolloutConfig(**{"max_tokens": 8, "group_size": 2, "workers": 0, **settings})
 
 
 def verdicts(preview: RunPreview) -> dict[str, str]:

@@ -12,7 +12,6 @@ from groupwise import ConfigError, methods
 from groupwise.envs import Gridworld, Identity
 from groupwise.envs.identity import IdentityEnvironment
 from groupwise.report.derived_credit import make_step_table
-from groupwise.rollout import Flat
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig, RunConfig, WarmStartConfig
 from groupwise.training.open_run import open_run
 from groupwise.training.run import Run
@@ -23,7 +22,7 @@ PAV = methods.pav(best_of=2, continuations=3)
 
 
 def config(**changes: object) -> RunConfig:
-    few = RolloutConfig(max_tokens=2, plan=Flat(rollouts=4))
+    few = RolloutConfig(max_tokens=2, group_size=4)
     # Half a second of imitation, after which some rollouts succeed.
     warm = WarmStartConfig(tasks=60, epochs=6, learning_rate=2e-2, batch_tokens=256)
     base = runs.config(1, env=LAKE, rollout=few, evaluation=EvaluationConfig(tasks=0), warm_start=warm)

@@ -119,7 +119,7 @@ SETTINGS = {
     "algorithm": {"method": "grpo"},
     "env": {"kind": "identity"},
     "model": {"kind": "tiny"},
-    "rollout": {"plan": {"kind": "flat", "rollouts": 2}},
+    "rollout": {"group_size": 2},
     "training": {"updates": 2, "tasks": 2},
     "evaluation": {"tasks": 4, "rollouts": 2},
 }

@@ -18,7 +18,6 @@ from groupwise.credit import AtMost, EnvironmentReward
 from groupwise.losses import EntropyBonus, Plain, PolicyLoss
 from groupwise.methods.r2vpo import RatioVariance
 from groupwise.parts.part import load_catalogue, name_of
-from groupwise.rollout import Flat
 from groupwise.rollout.scorers import check_scorers
 from groupwise.training.config.checks import check_algorithm
 from groupwise.training.loop import make_update
@@ -81,26 +80,17 @@ def test_most_token_methods_read_what_a_measure_writes() -> None:
     assert {"spo_chain", "spae", "after_vsrm", "dcpo"} <= set(READING)
 
 
-class Single(Flat):
-    """A plan of one's own that makes one rollout at a task; those of groupwise make at least two."""
-
-    rollouts: int = 1
-
-
 @pytest.mark.parametrize("name", PAIRED)
 def test_pairs_of_lone_rollouts_are_refused_before_a_model_loads(name: str) -> None:
-    """Where one is played, and where one of those that are played is admitted."""
     config = small_config(method=name)
     check_algorithm(config)
-    lone = config.rollout.model_copy(update={"plan": Single()})
     admitting = config.algorithm.model_copy(update={"rollout_filters": (AtMost(rollouts=1),)})
-    for change in ({"rollout": lone}, {"algorithm": admitting}):
-        with pytest.raises(ConfigError) as caught:
-            check_algorithm(config.model_copy(update=change))
-        assert str(caught.value) == (
-            f"algorithm.pairing: {name_of(config.algorithm.pairing)} compares rollouts of one task, but each task "
-            "gets 1; set rollout.plan.rollouts, and at_most if it is used, to at least 2"
-        )
+    with pytest.raises(ConfigError) as caught:
+        check_algorithm(config.model_copy(update={"algorithm": admitting}))
+    assert str(caught.value) == (
+        f"algorithm.pairing: {name_of(config.algorithm.pairing)} compares rollouts of one task, but the rollout filter "
+        "at_most keeps 1 per task; set its rollouts to at least 2"
+    )
 
 
 class Nothing(Part, slot="reward"):
@@ -129,7 +119,7 @@ def test_updates_without_a_pair_say_so_once_in_a_row(tmp_path: Path, caplog: pyt
     assert [record.getMessage() for record in caplog.records] == [
         f"update {number}: no task has two rollouts that train and have different scores, so the loss has no pair to "
         "learn from. Nothing is learned while learner/pairs is 0. Give tasks that only some rollouts solve, a graded "
-        "reward, or more rollouts per task (rollout.plan.rollouts)"
+        "reward, or more rollouts per task (rollout.group_size)"
         for number in (1, 4)
     ]
 

@@ -277,7 +277,7 @@ def test_a_task_that_comes_again_in_a_later_round_gets_hint_with_further_rollout
     """One task, several rounds: it is one group, and no rollout is made twice."""
     hinted = Reflection(tau=1.1, to_unhinted_prompt=True)
     asked = methods.r3(with_replay=False).model_copy(update={"hint": hinted})
-    run = train_small_run(tmp_path, asked, updates=4, first=1, plan=TopUp(rollouts=2, rounds=4))
+    run = train_small_run(tmp_path, asked, updates=4, first=1, plan=TopUp(rounds=4), group_size=2)
     largest = 0
     for number in range(5, 13):
         rollouts = collect_update(run, number)
@@ -293,7 +293,7 @@ def test_hint_of_the_algorithm_and_a_hinted_plan_are_one_thing(tmp_path: Path) -
     """The method's field and the plan of that name ask for the same rollouts, and write the same journal."""
     without = methods.r3(tau=0.9, with_reflection=False)
     assert R3.hint is not None
-    by_plan = train_small_run(tmp_path / "plan", without, plan=Hinted(plan=Flat(rollouts=3), hint=R3.hint))
+    by_plan = train_small_run(tmp_path / "plan", without, plan=Hinted(plan=Flat(), hint=R3.hint))
     by_algorithm = train_small_run(tmp_path / "algorithm", R3)
     assert by_plan.journal.digest() == by_algorithm.journal.digest()
     assert hash_weights(by_plan.learner.weights()) == hash_weights(by_algorithm.learner.weights())

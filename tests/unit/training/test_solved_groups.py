@@ -31,7 +31,7 @@ def test_some_methods_learn_from_solved_tasks() -> None:
 @pytest.mark.parametrize(
     ("override", "where"),
     [
-        ("rollout.plan={kind='top_up', rollouts=8}", "rollout.plan: TopUp"),
+        ("rollout.plan=top_up", "rollout.plan: TopUp"),
         ("algorithm.filters=[{kind='zero_spread'}]", "algorithm.filters: ZeroSpread"),
         ("algorithm.filters=[{kind='drop_solved'}]", "algorithm.filters: DropSolved"),
     ],
@@ -52,4 +52,4 @@ def test_the_method_as_it_is_is_not_refused(name: str) -> None:
 
 def test_a_first_stage_that_needs_no_solved_task_is_not_refused() -> None:
     run = RUNS / "after_concise_r.toml"
-    check_algorithm(load_run(run, overrides=["algorithm.stage=1", "rollout.plan={kind='top_up', rollouts=8}"]))
+    check_algorithm(load_run(run, overrides=["algorithm.stage=1", "rollout.plan=top_up"]))

@@ -27,7 +27,7 @@ def describe_run(action: str, updates: int) -> dict[str, Any]:
         "env": {"kind": "identity", "num_words": 4, "length": 1},
         "model": {"kind": "tiny", "hidden": 16, "layers": 1, "heads": 2},
         "rewards": [{"kind": "environment", "weight": 0.0}],
-        "rollout": {"max_tokens": 1, "plan": {"kind": "flat", "rollouts": 2}},
+        "rollout": {"max_tokens": 1, "group_size": 2},
         "training": {"updates": updates, "tasks": 2, "checkpoint_every": 1},
         "evaluation": {"tasks": 0},
         "alarms": {"window": 2, "no_signal": {"updates": 1, "action": action}},

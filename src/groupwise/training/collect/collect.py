@@ -251,6 +251,7 @@ def play_rounds(run: Run, number: int, player: Player | None = None) -> PlayedRo
             requests = plan.next(
                 Played(update=number, rounds=tuple(rounds.rounds)),
                 run.config.training.tasks,
+                group_size=run.config.rollout.group_size,
                 tools=tools,
                 past_rollouts=past_rollouts,
                 draw=run.draw(number),

@@ -35,7 +35,7 @@ NO_EXPERT = "the environment has no expert to start from; leave out [warm_start]
 
 def check_algorithm(config: RunConfig) -> Loss:
     """Check that the algorithm has a loss and gets all that it needs; returns the loss."""
-    loss, plan = config.algorithm.loss, config.rollout.plan
+    loss = config.algorithm.loss
     if loss is None:
         raise ConfigError("the algorithm has no loss; choose a method that has one, or add [algorithm.loss]")
     check_loss_context(config.algorithm, loss)
@@ -43,11 +43,11 @@ def check_algorithm(config: RunConfig) -> Loss:
     _check_environment_info(config)
     _check_solved_groups(config)
     at_most = [part.rollouts for part in config.algorithm.rollout_filters or () if isinstance(part, AtMost)]
-    rollouts = min([plan.rollouts, *at_most])
+    rollouts = min([config.rollout.group_size, *at_most])
     if config.algorithm.pairing is not None and rollouts < 2:
         raise ConfigError(
-            f"algorithm.pairing: {name_of(config.algorithm.pairing)} compares rollouts of one task, but each task gets "
-            f"{rollouts}; set rollout.plan.rollouts, and at_most if it is used, to at least 2"
+            f"algorithm.pairing: {name_of(config.algorithm.pairing)} compares rollouts of one task, but the rollout "
+            "filter at_most keeps 1 per task; set its rollouts to at least 2"
         )
     for part in config.algorithm.parts():
         part.check_rollouts(rollouts)

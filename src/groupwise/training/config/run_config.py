@@ -58,8 +58,10 @@ class RolloutConfig(Part):
     = the chat template's own system message, if any."""
     action_parser: ActionParserSlot = WholeResponse()
     """The action parser: how actions are read from responses."""
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Rollouts per task."""
     plan: PlanSlot = Flat()
-    """Which tasks get how many rollouts, with which hints, and which groups are compared."""
+    """Which tasks get rollouts, with which hints, and which groups are compared."""
     max_tokens: Annotated[int, Field(ge=1)] = 16
     """Largest number of tokens per response."""
     temperature: Annotated[float, Field(gt=0)] = 1.0

@@ -173,7 +173,7 @@ def estimate_sizes(config: RunConfig, *, available: float | None = None) -> Size
 
     A checkpoint has the trained weights and their optimizer state: of a model with an adapter the adapter only.
     """
-    rollouts = config.training.tasks * config.rollout.plan.rollouts
+    rollouts = config.training.tasks * config.rollout.group_size
     plan, tokenizer = plan_run_model(config)
     shares = count_shares(config)
     if available is not None and shares is not None:

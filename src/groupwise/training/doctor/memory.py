@@ -129,7 +129,7 @@ def _estimate_engine(config: RunConfig, plan: ModelPlan, rehearsal: Rehearsal) -
     if not isinstance(local, LocalEngine):
         return {"engine": 0, "keys and values": 0, "reading": 0}
     requests = max(
-        config.training.tasks * config.rollout.plan.rollouts, config.evaluation.tasks * config.evaluation.rollouts
+        config.training.tasks * config.rollout.group_size, config.evaluation.tasks * config.evaluation.rollouts
     )
     return estimate_engine(local, plan, rehearsal, requests=requests, gpu=_find_gpu_memory(config.device))
 

@@ -239,7 +239,7 @@ class Rehearsal:
 
 def assume_longest(config: RunConfig, *, context: int, token_budget: int) -> Rehearsal:
     """The largest sizes, without rollouts: an outside environment may cost money or hours."""
-    rollouts = config.training.tasks * config.rollout.plan.rollouts
+    rollouts = config.training.tasks * config.rollout.group_size
     return Rehearsal(
         longest=context,
         read=rollouts * context,
@@ -319,7 +319,7 @@ def _play(config: RunConfig, tokenizer: Any, tasks: tuple[Task, ...], context: i
     rollouts = [
         Rollout(task=task, number=number, seed=len(tasks) * number + place)
         for place, task in enumerate(tasks)
-        for number in range(rollout.plan.rollouts)
+        for number in range(rollout.group_size)
     ]
     with InProcess(config.env) as host:
         player = Player(

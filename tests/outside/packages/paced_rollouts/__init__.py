@@ -8,11 +8,9 @@ from groupwise.extend import Draw, Group, Part, PastRollouts, PlanTools, Played,
 class Paced(Part, slot="plan"):
     """More rollouts at tasks of middling success; a warmer, hinted second round where every rollout failed.
 
-    rollouts(task) = rollouts + round(4 p (1 - p) extra),   p = mean past score of the task, none = 0
+    rollouts(task) = group_size + round(4 p (1 - p) extra),   p = mean past score of the task, none = 0
     """
 
-    rollouts: int = 2
-    """Rollouts that every task gets."""
     extra: int = 4
     """Further rollouts at a task that is solved every other time."""
     hint: str = "try another word"
@@ -23,14 +21,23 @@ class Paced(Part, slot="plan"):
         return tuple(self.hint.split())
 
     def next(
-        self, played: Played, wanted: int, *, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
+        self,
+        played: Played,
+        wanted: int,
+        *,
+        group_size: int,
+        tools: PlanTools,
+        past_rollouts: PastRollouts,
+        draw: Draw,
     ) -> list[RolloutRequest]:
         """First the curriculum's tasks, then those that nobody solved."""
         if not played.rounds:
-            return [
-                RolloutRequest(task=task, rollouts=self._budget(past_rollouts.mean_score(task.id, max_rollouts=16)))
-                for task in tools.fresh(wanted)
-            ]
+            requests = []
+            for task in tools.fresh(wanted):
+                p = past_rollouts.mean_score(task.id, max_rollouts=16) or 0.0
+                more = round(4 * p * (1 - p) * self.extra)
+                requests.append(RolloutRequest(task=task, rollouts=group_size + more))
+            return requests
         if len(played.rounds) > 1:
             return []
         failed = [group for group in played.groups if not any(rollout.scores["success"] for rollout in group)]
@@ -50,7 +57,3 @@ class Paced(Part, slot="plan"):
     def choose(self, played: Played, wanted: int) -> list[Group]:
         """All groups."""
         return [*played.groups, *played.hinted]
-
-    def _budget(self, success: float | None) -> int:
-        share = success or 0.0
-        return self.rollouts + round(4 * share * (1 - share) * self.extra)

@@ -36,7 +36,7 @@ RELEASED = {
     "rollout.template.kind": "published_template",
     "rollout.action_parser.kind": "tagged",
     "rollout.action_parser.fallback": 20,
-    "rollout.plan.rollouts": 8,
+    "rollout.group_size": 8,
     "rollout.max_tokens": 512,
     "rollout.temperature": 1.0,
     "training.tasks": 16,
