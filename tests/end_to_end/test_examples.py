@@ -73,6 +73,6 @@ OWN_REWARDS: dict[str, Any] = {
 """What two methods are published with beside what the environment pays."""
 OWN_ROLLOUT: dict[str, dict[str, Any]] = {
     "mc_grpo": {"group_size": 9},
-    "dapo": {"plan": {"kind": "top_up", "rollouts": 8, "rounds": 4}, "max_tokens": 4},
+    "dapo": {"group_size": 8, "plan": {"kind": "top_up", "rounds": 4}, "max_tokens": 4},
 }
 """What two methods ask of the rollout: an odd number of rollouts; dynamic sampling, and room to be overlong in."""

@@ -61,7 +61,7 @@ UNKNOWN = [
     ("model.kind=tny", "RunConfig: model: there is no model 'tny'; did you mean 'tiny'? Valid: pretrained, tiny"),
     (
         "rollout.history=fll",
-        "RunConfig: rollout: RolloutConfig: memory: there is no memory 'fll'; did you mean 'full'? "
+        "RunConfig: rollout: RolloutConfig: history: there is no history 'fll'; did you mean 'full'? "
         "Valid: anchored_window, full, window",
     ),
     (

@@ -16,7 +16,7 @@ RUN = (
     + """
 [algorithm]
 method = "dr_grpo"
-rollout filters = ["distinct_rollouts:Distinct"]
+rollout_filters = ["distinct_rollouts:Distinct"]
 """
 )
 

@@ -34,8 +34,8 @@ kind = "page_learner:Logged"
 [algorithm]
 advantage = "page_token_credit:AboveMean"
 token_credit = "page_token_credit:BySurprise"
-rollout filters = ["page_plans:Distinct"]
-scorers = ["page_measures:Repeated"]
+rollout_filters = ["page_plans:Distinct"]
+scorers = ["page_scorers:Repeated"]
 loss = "page_loss:Even"
 """
 )
@@ -46,7 +46,7 @@ MEMORY = (
 [algorithm]
 filters = ["page_token_credit:OnlyPraise"]
 scorers = ["judge_score"]
-judge = "page_measures:Polite"
+judge = "page_scorers:Polite"
 loss = "page_loss:Reinforce"
 
 [algorithm.advantage]

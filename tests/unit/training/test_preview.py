@@ -89,12 +89,12 @@ def test_a_folder_without_weights_is_enough_and_shows_what_the_whole_model_would
         folder.model.open(words=(), seed=0)
 
 
-def test_memory_and_template_are_at_work_over_three_steps() -> None:
-    rollout = preview_run(make_config(), num_tasks=1).rollouts[0]
-    past = [sum(origin == "history" for origin in step.prompt.origins) for step in rollout.steps]
+def test_history_and_template_are_at_work_over_three_steps() -> None:
+    shown = preview_run(make_config(), num_tasks=1).rollouts[0]
+    past = [sum(origin == "history" for origin in step.prompt.origins) for step in shown.steps]
     assert len(past) == 3
     assert past[0] == 0 < past[1] < past[2]
-    assert all(step.said_by == "expert" and step.well_formed and step.accepted for step in rollout.steps)
+    assert all(step.said_by == "expert" and step.well_formed and step.accepted for step in shown.steps)
     alone = preview_run(make_config(rollout=rollout(history={"kind": "window", "steps": 0})), num_tasks=1).rollouts[0]
     assert all("history" not in step.prompt.origins for step in alone.steps)
 

@@ -59,7 +59,7 @@ def test_one_trust_region_is_not_refused_nor_a_penalty_that_weighs_nothing() -> 
 READING = [
     name
     for name in methods.names()
-    if methods.build(name).measures
+    if methods.build(name).scorers
     and any(part.slot == "token_credit" and hasattr(part, "reads") for part in methods.build(name).parts())
 ]
 
