@@ -1,4 +1,4 @@
-"""Write the table in servers.md of what models of several sizes take, from the model that `doctor` has of it.
+"""Write the table in gpu_memory.md of what models of several sizes take, from the model that `doctor` has of it.
 
 python docs/build_memory.py [--check]
 
@@ -27,7 +27,7 @@ from groupwise.training.doctor.memory import RunMemory, estimate_engine, rehears
 from groupwise.training.doctor.memory_passes import MicroBatchShape, PassBytes, Rehearsal
 from groupwise.training.needed_memory import count_weights
 
-PAGE = Path(__file__).parent / "howto" / "servers.md"
+PAGE = Path(__file__).parent / "howto" / "gpu_memory.md"
 TABLE = re.compile(r"(<!-- table: memory -->\n)(?:\|.*\n)*")
 SHAPES = {
     "0.5B": (896, 24, 14, 2, 4_864, 151_936, True),
@@ -134,13 +134,13 @@ def row(size: str, kind: str) -> list[str]:
 HEAD = (
     "model",
     "weights",
-    "gradients and moments",
-    "a micro-batch",
+    "gradients and optimizer state",
+    "micro-batch",
     "engine's weights",
     "keys and values",
-    "in all",
+    "total",
     "GPUs of 80 GB",
-    "of 141 GB",
+    "GPUs of 141 GB",
 )
 
 

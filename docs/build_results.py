@@ -37,11 +37,7 @@ from table_text import interval, percent, result, success, table, times
 DOCS = Path(__file__).parent
 FULL = DOCS.parent / "benchmarks" / "pages"
 PAGES = (FULL / "results.md", FULL / "performance.md", DOCS / "reference" / "environments.md", FULL / "aliased.md")
-PAGES_WITHOUT_TABLES = (
-    DOCS / "howto" / "servers.md",
-    DOCS / "learn" / "gpu_and_servers.md",
-    FULL / "prefix_sharing.md",
-)
+PAGES_WITHOUT_TABLES = (FULL / "prefix_sharing.md",)
 """Pages that quote records and have none of these tables: only commits are written there."""
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
 COMMITS = re.compile(r"(<!-- commits: ([\w, ]+) -->\n)(?:Commits? of .*\n)*")
@@ -138,7 +134,7 @@ def vllm_update() -> str:
 def credit() -> str:
     """Seconds for the table and for credit, by the number of steps."""
     measured = result("credit")
-    names = {"table": "the table, from shuffled columns", **{name: f"credit: {name}" for name in METHODS}}
+    names = {"table": "the table, from shuffled columns", **{name: f"advantages: {name}" for name in METHODS}}
     names["hgpo"] += " (depth 4)"
     growth = measured["growth_100k_to_1m"]
     rows = [
@@ -156,7 +152,7 @@ def credit_loops() -> str:
     """HGPO beside two loops."""
     measured = result("credit")["hgpo_50k"]
     rows = [
-        ["ours, table and credit", f"{measured['ours']:.3f}", ""],
+        ["ours, table and advantages", f"{measured['ours']:.3f}", ""],
         ["clustered loop", f"{measured['clustered']:.2f}", times(measured["times_faster_than_clustered"], 0)],
         ["literal loop (the oracle)", f"{measured['literal']:.0f}", f"{measured['times_faster_than_literal']:,.0f}x"],
     ]
@@ -181,7 +177,7 @@ def prefix_cpu() -> str:
         rows.append([name, times(case["token_ratio"]), f"**{times(faster['packed'])}**"])
         rows[-1] += [times(faster[layout]) for layout in ("prompts shared", "padded, sorted")]
         rows[-1].append(f"{case['largest_gradient_error']:.1e}")
-    head = ("rollouts, memory", "fewer tokens", "ours faster than packed", "than prompts shared", "than padded, sorted")
+    head = ("rollouts, history", "fewer tokens", "ours faster than packed", "than prompts shared", "than padded, sorted")
     return table((*head, "gradient error"), rows)
 
 
@@ -207,7 +203,7 @@ def prefix_gpu() -> str:
             ]
         )
     head = (
-        *("rollouts, memory", "fewer tokens than packed", "ours faster than packed", "of the token ratio"),
+        *("rollouts, history", "fewer tokens than packed", "ours faster than packed", "of the token ratio"),
         *("than prompts shared", "raw tokens/s", "utilisation", "peak GB at 1.5B, ours / packed"),
     )
     return table(head, rows)
@@ -224,7 +220,7 @@ def gpu_update() -> str:
         [stage, f"{seconds:.2f}", f"{percent(measured['shares'][stage])} %"]
         for stage, seconds in measured["parts"].items()
     ]
-    return table(("stage", "seconds", "share"), rows)
+    return table(("stage", "seconds", "fraction"), rows)
 
 
 def loop() -> str:
@@ -251,16 +247,16 @@ def engine() -> str:
         rows[-1] += [f"{stock['milliseconds_a_step']:.1f}", f"**{stock['static_cache_engine_faster_decoding']:.1f}x**"]
         rows[-1].append(f"{stock['static_cache_engine_faster_all']:.1f}x")
         rows[-1].append(f"{', '.join(f'{apart[part]:.2f}' for part in ('attention', 'sampling', 'rest'))} ms")
-    head = ("prompts of", "milliseconds a step, static cache", "`generate`", "faster, decoding")
+    head = ("prompts of", "milliseconds per step, static cache", "`generate`", "faster, decoding")
     return table((*head, "faster, with reading the prompts", "attention, sampling, rest of a step"), rows)
 
 
 def past_rollouts() -> str:
     """Queries to the index of past rollouts."""
     questions = {
-        "recent": "the newest 64 rollouts at a task",
+        "recent": "the newest 64 rollouts of a task",
         "recent_of_8_versions": "the same, of the last 8 versions only",
-        "mean_score": "a task's mean past score",
+        "mean_score": "mean past score of a task",
         "newest_of_any_task": "the newest 4,096 rollouts at any task (`selective_buffer`, once an update)",
     }
     measured = result("history_index")
@@ -317,7 +313,8 @@ def engine_vllm() -> str:
         case = measured["cases"]["agent"]
         speeds = [f"{case[side]['median_seconds']:.2f} ({case[side]['responses_per_second']:,.0f})" for side in sides]
         rows.append([shape, *speeds, *(f"**{case[side]['ours_is_faster']['ours']:.2f}x**" for side in sides[1:])])
-    return table(("shape", *sides, "ours is faster than with seeds", "than without"), rows)
+    head = ("shape", "ours", "vLLM, one seed per request", "vLLM, no seeds")
+    return table((*head, "ours is faster than with seeds", "than without"), rows)
 
 
 def engine_profile() -> str:
@@ -331,7 +328,7 @@ def engine_profile() -> str:
     rows.append(
         ["nothing runs", *(f"{1000 * gap / part['turns']:.1f}" for gap, part in zip(idle, parts.values(), strict=True))]
     )
-    return table(("milliseconds a turn", *parts), rows)
+    return table(("milliseconds per turn", *parts), rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {

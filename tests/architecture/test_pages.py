@@ -143,7 +143,7 @@ def test_the_memory_table_is_what_the_script_would_write(kind: str) -> None:
     module = load_script("build_memory")
     lines = [
         line
-        for line in text_of("docs/howto/servers.md").splitlines()
+        for line in text_of("docs/howto/gpu_memory.md").splitlines()
         if line.startswith(tuple(f"| {size}, " for size in module.SHAPES))
     ]
     assert [line.split(" | ")[0][2:] for line in lines] == [
