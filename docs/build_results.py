@@ -177,7 +177,13 @@ def prefix_cpu() -> str:
         rows.append([name, times(case["token_ratio"]), f"**{times(faster['packed'])}**"])
         rows[-1] += [times(faster[layout]) for layout in ("prompts shared", "padded, sorted")]
         rows[-1].append(f"{case['largest_gradient_error']:.1e}")
-    head = ("rollouts, history", "fewer tokens", "ours faster than packed", "than prompts shared", "than padded, sorted")
+    head = (
+        "rollouts, history",
+        "fewer tokens",
+        "ours faster than packed",
+        "than prompts shared",
+        "than padded, sorted",
+    )
     return table((*head, "gradient error"), rows)
 
 
