@@ -108,7 +108,7 @@ def table() -> str:
     }
     kinds = sorted(writes)
     assert INFO.keys() == frozenset().union(*writes.values()), (
-        "every info value is told, and what is told is a info value"
+        "every info value is told, and what is told is an info value"
     )
     who = "".join(
         f"| `{name}` | {' | '.join('yes' if name in writes[kind] else '' for kind in kinds)} |\n" for name in INFO

@@ -1,4 +1,4 @@
-"""A run whose credit reads a info value of its environment: info in the journal, and the number explained from them."""
+"""A run whose credit reads an info value of its environment: info in the journal, and the number explained from it."""
 
 from __future__ import annotations
 

@@ -64,4 +64,4 @@ ACCEPTS: dict[str, Callable[[Any], bool]] = {
     "best_relevance": is_integers,
     "list_length": is_count,
 }
-"""Whether a value is of the type of a info value, by name."""
+"""Whether a value is of the type of an info value, by name."""

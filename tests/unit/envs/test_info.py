@@ -172,7 +172,7 @@ ODD_ACTIONS = {
     "bfcl": ("f(" + "[" * 15 + "]" * 15 + ")", "f({1, 2}, ...)", '{"name": "\\ud800", "arguments": {"a": 1e999}}'),
 }
 ALWAYS_ODD = ("", "x" * 300_000, "\ud800 \udfff", "1 , " * 1_000)
-"""What no agent should say, and what must not end a rollout by a info value that cannot be written."""
+"""What no agent should say, and what must not end a rollout by an info value that cannot be written."""
 
 
 @pytest.mark.parametrize("kind", TELLING)

@@ -1,4 +1,4 @@
-"""The plan with hint: whom it asks for, and what it tells again without hint."""
+"""The plan with a hint: whom it asks for, and what it tells again without it."""
 
 from __future__ import annotations
 
