@@ -1,6 +1,8 @@
-"""Write docs/reference/settings.md: every section, field and kind of a run file, from the schema that editors use.
+"""Write docs/reference/settings.md and docs/reference/parts/: every setting of a run file, from the schema of editors.
 
 python docs/build_run_files.py [--check]
+
+What is above the mark of settings.md is written by hand. Environments have other pages, see `build_environments.py`.
 """
 
 from __future__ import annotations
@@ -8,171 +10,140 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from build_slots import places, protocols, protocols_of_slots, summary
 
 from groupwise.parts.part import CATALOGUES
 from groupwise.training.config.schema import make_run_schema
 
-PAGE = Path(__file__).parent / "reference" / "settings.md"
-ALGORITHM = (
-    *("estimator", "grouper", "signal", "baseline", "scale", "token_credit", "filter"),
-    *("scorer", "judge"),
-    *("loss", "pairing", "ratio", "surrogate", "correction", "penalty", "aggregate"),
-)
-"""Slots that the parts of an algorithm fill; the others belong to the run."""
+FOLDER = Path(__file__).parent / "reference"
+PAGE = FOLDER / "settings.md"
+PARTS = FOLDER / "parts"
+SECTIONS = {
+    "algorithm": "the method",
+    "model": "weights, LoRA",
+    "rollout": "group size, history, sampling, lag",
+    "engine": "what samples",
+    "training": "number of updates, tasks per update",
+    "training.learner": "learning rate, optimizer, batch sizes",
+    "evaluation": "how often, on which tasks",
+    "checkpoints": "which are kept",
+    "warm_start": "supervised fine-tuning before the first update",
+    "alarms": "warnings and stops",
+}
+"""The sections of a run file in the order of the page, with words for their headings, so that the search finds them."""
+COMMON_KINDS = {"model": ("pretrained", "tiny"), "engine": ("local",), "training.learner": ("local",)}
+"""The kinds whose fields are on this page too, by the section that they fill."""
+WRITTEN = "<!-- Written by docs/build_run_files.py from the models. Do not edit by hand. -->"
 
-HEAD = """# Run files
-
-<!-- Written by docs/build_run_files.py from the models. Do not edit by hand. -->
-
-A run is a TOML file: an algorithm, an environment, a model, and how they are used. This is a whole one:
-
-```toml
-seed = 0
-
-[algorithm]
-method = "hgpo"          # a method by name, with its options
-depth = 4
-
-[env]
-kind = "household"       # a part by its kind, with its fields
-
-[model]
-kind = "tiny"
-
-[rollout]
-history = "full"          # a kind alone: all its defaults
-group_size = 8
-
-[training]
-updates = 40
-```
-
-`groupwise train FILE` runs it. Settings that you leave out have default values. The run's folder gets `config.toml`:
-all settings, spelled out, and loadable as a run file itself. Unknown keys, wrong values and impossible combinations
-stop the command before a model loads. The error names the key, what was found and the nearest valid name.
-`groupwise doctor FILE` says how large a run would be.
-
-**On the command line.** `--set training.updates=80` sets a setting, and overrides the file, which overrides the method.
-`--unset training.learner` takes a setting or a section out of the file, so that its default counts; it comes before
-every `--set`. With `--set algorithm.method=grpo`, options of the file that the method `grpo` does not have are left
-out, and a note names them. Every command that reads a run file takes both.
-
-**One file on top of another.** A run file may extend another one, and says only what is different:
-
-```toml
-extends = "base.toml"    # relative to this file
-
-[algorithm]
-method = "grpo"
-
-[training]
-updates = 80
-```
-
-Tables are merged key by key. A table with another `kind`, or an `[algorithm]` with another `method`, replaces the table
-of `base.toml`; so does a list. `base.toml` cannot extend a third file. Its paths are relative to itself. The order is:
-the method's defaults, the extended file, the file, `--unset`, `--set`. An error names the file in which the key stands.
-
-**Paths.** A path in a run file is relative to the file: data, task set files, reward functions (`rewards.py:score`),
-prompts, models. A path after `--set`, or in settings that Python hands in, is relative to the working directory. `~` is
-your home folder. The run's `config.toml` holds absolute paths, so that the run resumes from any folder. `model.path` is
-looked for beside the run file, then in the working directory, then on the hub. What is named by its module
-(`package.module:name`) must be installed, or on Python's path.
-
-**Editors.** `groupwise schema --out groupwise.schema.json` writes a JSON schema. With Taplo (Even Better TOML), a run
-file whose first line is `#:schema ./groupwise.schema.json` is completed and checked as you type.
-
-**Parts.** Where a table says *a memory*, *an env* and so on, give the kind alone (`history = "full"`), a table with its
-`kind` and fields (`history = { kind = "window", steps = 3 }`), or a class of your own by its place
-(`kind = "my_package.memories:Replay"`). The kinds are listed below.
-
-**Algorithms.** `[algorithm]` takes a `method` with its options ([the methods](methods.md)), or the parts
-themselves, as `groupwise methods --show NAME` prints them. A run's `config.toml` has the parts in `[algorithm]`, which
-are what is run. `[made_by]` keeps the method and its options as they were written, which is what reports call the run.
-"""
+Schema = dict[str, Any]
 
 
-class Page:
-    """The page, from the schema's definitions."""
+class Settings:
+    """The pages, from the schema of run files."""
 
     def __init__(self) -> None:
-        self._schema = make_run_schema()
-        self._definitions: dict[str, Any] = self._schema["definitions"]
+        self._schema: Schema = make_run_schema()
+        self._definitions: Schema = self._schema["definitions"]
 
-    def text(self) -> str:
-        """The whole page."""
-        own = [slot for slot in CATALOGUES if slot not in ALGORITHM]
-        parts = [HEAD, "## Sections\n", self._fields(self._schema), *self._sections()]
-        parts += ["## Kinds\n", *(self._slot(slot) for slot in own)]
-        parts += ["## Parts of an algorithm\n", *(self._slot(slot) for slot in ALGORITHM)]
-        return "\n".join(parts)
+    def write_pages(self) -> dict[Path, str]:
+        """Every page and its text."""
+        known, where = protocols(), places()
+        about = {slot: " ".join(summary(known[name]) for name in names) for slot, names in protocols_of_slots().items()}
+        parts = [slot for slot in CATALOGUES if slot != "env"]
+        return {PAGE: self.write_page()} | {
+            PARTS / f"{slot}.md": self._write_slot(slot, about[slot], where[slot]) for slot in parts
+        }
 
-    def _sections(self) -> list[str]:
-        sections = []
-        for name, entry in self._schema["properties"].items():
-            inner = self._definition(entry)
-            if inner is not None and "properties" in inner:
-                sections += [f"### [{name}]\n", f"{inner['description']}\n", self._fields(inner)]
-                sections += self._subsections(name, inner)
-        algorithm = self._definitions["Algorithm"]
-        spelled = algorithm["oneOf"][-1]
-        return [
-            f"### [algorithm]\n\n{algorithm['description']} Without a `method`:\n",
-            self._fields(spelled),
-            *sections,
+    def write_page(self) -> str:
+        """The page with the sections of a run file."""
+        sections = [f"## [{path}]: {title}\n\n{self._write_section(path)}" for path, title in SECTIONS.items()]
+        slots = [f"| {link_slot(slot)} | {_list(self.read_kinds(slot))} |\n" for slot in CATALOGUES if slot != "env"]
+        kinds = f"## Kinds of parts\n\n| slot | kinds |\n|---|---|\n{''.join(slots)}"
+        by_hand = PAGE.read_text(encoding="utf-8").partition(WRITTEN)[0]
+        return "\n".join([f"{by_hand}{WRITTEN}\n\n## Top level\n\n{make_table(self._schema)}", *sections, kinds])
+
+    def _write_section(self, path: str) -> str:
+        if path in COMMON_KINDS:
+            return self._write_common_kinds(path.rpartition(".")[2], COMMON_KINDS[path])
+        if path == "algorithm":
+            algorithm = self._definitions["Algorithm"]
+            return f"{algorithm['description']} Without a `method`:\n\n{make_table(algorithm['oneOf'][-1])}"
+        section = self._find(self._schema["properties"][path])
+        inner = {name: self._find(field) for name, field in section["properties"].items()}
+        nested = {name: entry["properties"] for name, entry in inner.items() if "properties" in entry}
+        own = {name: field for name, field in section["properties"].items() if name not in nested}
+        texts = [f"{section['description']}\n\n{make_table({**section, 'properties': own})}"]
+        shared = dict[str, Schema]()
+        for fields in nested.values():  # the action of every alarm
+            shared = {name: field for name, field in (shared or fields).items() if fields.get(name) == field}
+        if shared:
+            texts.append(f"Each of the sections below has:\n\n{make_table({'properties': shared})}")
+        for name, fields in nested.items():
+            table = make_table({"properties": {key: field for key, field in fields.items() if key not in shared}})
+            texts.append(f"### [{path}.{name}]\n\n{inner[name]['description']}\n\n{table}")
+        return "\n".join(texts)
+
+    def _write_common_kinds(self, slot: str, shown: Iterable[str]) -> str:
+        kinds = self.read_kinds(slot)
+        tables = [f'`kind = "{kind}"`: {kinds[kind]["description"]}\n\n{make_table(kinds[kind])}' for kind in shown]
+        return "\n".join([*tables, f"[All kinds and their settings](parts/{slot}.md).\n"])
+
+    def _write_slot(self, slot: str, about: str, where: Iterable[str]) -> str:
+        kinds = [
+            f"## {kind}\n\n{entry['description']}\n"
+            + (f"\n{table}" if (table := make_table(entry, base="../")) else "")
+            for kind, entry in self.read_kinds(slot).items()
         ]
+        head = f"# {slot}: kinds and settings\n\n{WRITTEN}\n\n{about}\n\nIn a run file: {', '.join(where)}. "
+        own = "A class of your own needs these [methods](../../howto/extending/slots.md).\n"
+        return "\n".join([head + own, *kinds])
 
-    def _subsections(self, path: str, section: dict[str, Any]) -> list[str]:
-        sections = []
-        for name, entry in section["properties"].items():
-            inner = self._definition(entry)
-            if inner is not None and "properties" in inner:
-                sections += [f"### [{path}.{name}]\n", f"{inner['description']}\n", self._fields(inner)]
-        return sections
+    def read_kinds(self, slot: str) -> dict[str, Schema]:
+        """The definition of each kind of a slot."""
+        found = [self._find(choice) for choice in self._definitions[f"slot_{slot}"]["oneOf"]]
+        return {entry["properties"]["kind"]["enum"][0]: entry for entry in found if entry}
 
-    def _definition(self, entry: dict[str, Any]) -> dict[str, Any] | None:
-        for place in (*entry.get("allOf", ()), *entry.get("anyOf", ()), entry):
+    def _find(self, field: Schema) -> Schema:
+        """The definition that a field refers to; empty if it refers to none."""
+        for place in (*field.get("allOf", ()), *field.get("anyOf", ()), field):
             if "$ref" in place:
-                definition: dict[str, Any] = self._definitions[place["$ref"].rpartition("/")[2]]
+                definition: Schema = self._definitions[place["$ref"].rpartition("/")[2]]
                 return definition
-        return None
-
-    def _fields(self, entry: dict[str, Any]) -> str:
-        required = entry.get("required") or entry.get("anyOf", [{}])[0].get("required", ())
-        rows = [
-            f"| `{name}` | {takes(field)} | {_default(field, name in required)} | {_cell(field)} |"
-            for name, field in entry.get("properties", {}).items()
-            if name != "kind"
-        ]
-        if not rows:
-            return ""
-        table = "\n".join(["| field | takes | default | what it is |", "|---|---|---|---|", *rows])
-        return table + "\n"
-
-    def _slot(self, slot: str) -> str:
-        parts = [f"### {slot}\n"]
-        for choice in self._definitions[f"slot_{slot}"]["oneOf"]:
-            entry = self._definition(choice)
-            if entry is not None:
-                [kind] = entry["properties"]["kind"]["enum"]
-                parts += [f"**`{kind}`** {entry['description']}\n", self._fields(entry)]
-        return "\n".join(part for part in parts if part)
+        return {}
 
 
-def takes(entry: dict[str, Any]) -> str:
+def make_table(entry: Schema, *, base: str = "") -> str:
+    """The fields of a section or part.
+
+    Args:
+        entry: its definition.
+        base: the path from the page to docs/reference, for links.
+    """
+    required = entry.get("required") or entry.get("anyOf", [{}])[0].get("required", ())
+    rows = [
+        f"| `{name}` | {takes(field, base)} | {_default(field, name in required)} | {_cell(field)} |\n"
+        for name, field in entry.get("properties", {}).items()
+        if name != "kind"
+    ]
+    return f"| field | takes | default | meaning |\n|---|---|---|---|\n{''.join(rows)}" if rows else ""
+
+
+def takes(entry: Schema, base: str = "") -> str:
     """The type of a field, as text."""
     for place in (*entry.get("allOf", ()), entry):
         if "$ref" in place:
-            return _describe_reference(place["$ref"].rpartition("/")[2])
+            return _describe_reference(place["$ref"].rpartition("/")[2], base)
     if "enum" in entry:
         return " or ".join(f"`{_plain(value)}`" for value in entry["enum"])
     if "anyOf" in entry:
-        return " or ".join(takes(each) for each in entry["anyOf"])
+        return " or ".join(takes(each, base) for each in entry["anyOf"])
     if entry.get("type") == "array":
         items = entry.get("items", {})
-        each = takes(items[0] if isinstance(items, list) else items)
+        each = takes(items[0] if isinstance(items, list) else items, base)
         return f"list of {len(items)}: {each}" if isinstance(items, list) else f"list: {each}"
     words = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false"}
     words |= {"string": "path"} if entry.get("format") == "path" else {}
@@ -186,18 +157,23 @@ def takes(entry: dict[str, Any]) -> str:
     return ", ".join([words.get(entry.get("type", ""), "table"), *limits])
 
 
-def _cell(field: dict[str, Any]) -> str:
+def link_slot(slot: str, base: str = "") -> str:
+    """A slot, with a link to its kinds."""
+    return f"[{slot}]({base}{'environments' if slot == 'env' else f'parts/{slot}'}.md)"
+
+
+def _cell(field: Schema) -> str:
     return str(field.get("description", "")).replace("|", "\\|")
 
 
-def _describe_reference(definition: str) -> str:
+def _describe_reference(definition: str, base: str) -> str:
     if not definition.startswith("slot_"):
         return "section"
     slot = definition.removeprefix("slot_")
-    return f"{'an' if slot[0] in 'aeiou' else 'a'} [{slot}](#{slot})"
+    return f"{'an' if slot[0] in 'aeiou' else 'a'} {link_slot(slot, base)}"
 
 
-def _default(field: dict[str, Any], required: bool) -> str:
+def _default(field: Schema, required: bool) -> str:
     if required:
         return "**required**"
     if "default" not in field:
@@ -212,18 +188,25 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
-def page() -> str:
-    """The whole page."""
-    return Page().text()
+def _list(kinds: Iterable[str]) -> str:
+    return ", ".join(f"`{kind}`" for kind in kinds)
+
+
+def write_pages() -> dict[Path, str]:
+    """Every page and its text."""
+    return Settings().write_pages()
 
 
 def main() -> None:
-    """Write the page; with --check, report whether it is stale."""
+    """Write the pages; with --check, report whether one is stale."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit with status 1 where the page is out of date")
+    parser.add_argument("--check", action="store_true", help="exit with status 1 if a page is out of date")
+    pages = write_pages()
     if parser.parse_args().check:
-        sys.exit(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page())
-    PAGE.write_text(page(), encoding="utf-8")
+        sys.exit(any(not path.exists() or path.read_text(encoding="utf-8") != text for path, text in pages.items()))
+    PARTS.mkdir(exist_ok=True)
+    for path, text in pages.items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

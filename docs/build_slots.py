@@ -157,7 +157,8 @@ def tables() -> str:
 
 def _slot_cell(slot: str) -> str:
     page = f"<br>[page]({SEAMS[slot]}.md)" if slot in SEAMS else ""
-    return f"`{slot}`<br>[kinds](../../reference/settings.md#{slot}){page}"
+    kinds = "environments.md" if slot == "env" else f"parts/{slot}.md"
+    return f"`{slot}`<br>[kinds](../../reference/{kinds}){page}"
 
 
 def _place_cell(where: list[str]) -> str:

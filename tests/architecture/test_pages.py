@@ -16,6 +16,8 @@ from tests.architecture.sources import PACKAGE, ROOT, name_of
 START = "docs/index.md"
 NOT_PAGES = ("docs/methods/notes/",)
 """What `docs/build_methods.py` puts into the pages of methods."""
+BY_SEARCH = ("howto/extending/", "reference/parts/", "reference/envs/")
+"""Folders of pages of a kind that are not in the navigation."""
 PATH = re.compile(r"[\w./*-]+")
 DOTTED = re.compile(r"groupwise(?:\.\w+)+")
 FOLDERS = {path.name for root in (ROOT, PACKAGE) for path in root.iterdir() if path.is_dir() and path.name != "runs"}
@@ -169,14 +171,14 @@ def test_the_table_of_slots_has_every_slot() -> None:
 
 
 def test_every_page_of_the_navigation_has_a_kind_and_none_is_missing() -> None:
-    """Its folder is its kind. Pages of extension points but the first are found by search, as those of methods are."""
+    """Its folder is its kind. Single extension points, slots and environments are found by search, as methods are."""
     counting = load_script("count_words")
     listed = set(counting.read_navigation()) - set(counting.START)
     assert {page.partition("/")[0] for page in listed} == set(counting.KINDS)
     there = {
         page.removeprefix("docs/") for page in pages() if page.startswith(tuple(f"docs/{k}/" for k in counting.KINDS))
     }
-    single = {page for page in there if page.startswith("howto/extending/") and not page.endswith("README.md")}
+    single = {page for page in there if page.startswith(BY_SEARCH) and not page.endswith("README.md")}
     assert listed - set(counting.FROM_OUTSIDE) == there - single
 
 

@@ -29,20 +29,22 @@ def script() -> ModuleType:
     return module
 
 
-def test_the_page_of_run_files_is_what_the_script_would_write(script: ModuleType) -> None:
-    assert script.PAGE.read_text(encoding="utf-8") == script.page(), "run `python docs/build_run_files.py`"
+def test_the_pages_of_settings_are_what_the_script_would_write(script: ModuleType) -> None:
+    pages = script.write_pages()
+    stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run `python docs/build_run_files.py`"
+    assert {path for path in script.PARTS.iterdir() if path not in pages} == set()
 
 
-def test_the_page_names_every_section_and_every_kind(script: ModuleType) -> None:
-    text = script.page()
-    assert [name for name in RunConfig.model_fields if f"| `{name}` |" not in text] == []
-    assert [slot for slot in CATALOGUES if f"\n### {slot}\n" not in text] == []
-    kinds = [kind for slot in CATALOGUES for kind in load_catalogue(slot)]
-    assert [kind for kind in kinds if f"**`{kind}`**" not in text] == []
+def test_the_pages_name_every_section_and_every_kind(script: ModuleType) -> None:
+    pages = {path.stem: text for path, text in script.write_pages().items()}
+    assert [name for name in RunConfig.model_fields if f"| `{name}` |" not in pages["settings"]] == []
+    kinds = {(slot, kind) for slot in CATALOGUES if slot != "env" for kind in load_catalogue(slot)}
+    assert {(slot, kind) for slot, kind in kinds if f"\n## {kind}\n" not in pages[slot]} == set()
 
 
 def test_the_page_begins_with_a_run_file_that_decodes(script: ModuleType, tmp_path: Path) -> None:
-    block = re.search(r"```toml\n(.*?)```", script.HEAD, re.DOTALL)
+    block = re.search(r"```toml\n(.*?)```", script.PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
     (tmp_path / "run.toml").write_text(block[1])
     assert load_run(tmp_path / "run.toml").rollout.history.config() == {"kind": "full"}  # type: ignore[attr-defined]
@@ -54,7 +56,7 @@ def test_the_page_begins_with_a_run_file_that_decodes(script: ModuleType, tmp_pa
         ({"type": "integer", "minimum": 1}, "integer, 1 or more"),
         ({"type": "number", "exclusiveMinimum": 0, "maximum": 0.5}, "number, above 0, at most 0.5"),
         ({"enum": ["a", "b"]}, "`a` or `b`"),
-        ({"allOf": [{"$ref": "#/definitions/slot_env"}]}, "an [env](#env)"),
+        ({"allOf": [{"$ref": "#/definitions/slot_env"}]}, "an [env](environments.md)"),
         ({"type": "array", "items": [{"type": "number"}, {"type": "number"}]}, "list of 2: number"),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "integer or text"),
     ],
