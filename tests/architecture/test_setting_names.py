@@ -13,10 +13,8 @@ from groupwise.training.config.schema import make_run_schema
 from tests.architecture.markdown import inline_code_of, pages
 from tests.architecture.prose import is_plain
 
-SECTIONS = (
-    "algorithm alarms checkpoints engine env evaluation model rollout task_set training warm_start rewards trackers"
-).split()
-SETTING = re.compile(rf"((?:{'|'.join(SECTIONS)})(?:\.\w+)+)(?: = .*)?")
+SECTIONS = "algorithm|alarms|checkpoints|engine|env|evaluation|model|rewards|rollout|training|warm_start"
+SETTING = re.compile(rf"((?:{SECTIONS})(?:\.\w+)+)(?: = .*)?")
 NOT_SETTINGS = re.compile(
     r"env\.(?:rollout|history_length|env_name)\b|algorithm\.(?:adv_estimator|norm_adv|gigpo)|.*\.py$"
 )
