@@ -79,7 +79,7 @@ class Files(Section):
             ("inspect", "run", "--json"),
             ("inspect", "run", "--update", "2"),
             ("inspect", "run", "--update", "3", "--task", "gridworld"),
-            ("inspect", "run", "--update", "3", "--task", "gridworld", "--why", "0"),
+            ("inspect", "run", "--update", "3", "--task", "gridworld", "--step", "0"),
             ("report", "run", "--out", "report.html"),
             ("audit", "run"),
             ("check", "rollouts", "run"),
@@ -104,7 +104,7 @@ def _read_file(ending: Ending, source: Source, draws: Random) -> None:
     name = source.name
     Path(name).write_bytes(source.spoil(source.content, draws))
     if name.startswith("task_set"):
-        commands: list[tuple[str, ...]] = [("task_set", name), ("task_set", "identity", "--check", name)]
+        commands: list[tuple[str, ...]] = [("tasks", name), ("tasks", "identity", "--check", name)]
     else:
         commands = [
             ("audit", name, *draws.choice(((), ("--json",), ("--method", "gigpo")))),

@@ -83,7 +83,7 @@ def test_the_journal_holds_the_info_of_every_step(run: Path) -> None:
 def test_credit_is_explained_from_the_info_key(run: Path) -> None:
     rollout = next(rollout for rollout in list_rollouts(run) if any(rollout["credit"]))
     step = next(number for number, credit in enumerate(rollout["credit"]) if credit)
-    place = ["--update", "2", "--task", rollout["task"], "--rollout", str(rollout["rollout"]), "--why", str(step)]
+    place = ["--update", "2", "--task", rollout["task"], "--rollout", str(rollout["rollout"]), "--step", str(step)]
     result = CliRunner().invoke(app, ["inspect", str(run), *place, "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     shown = json.loads(result.stdout)

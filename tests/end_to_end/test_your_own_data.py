@@ -106,7 +106,7 @@ def test_a_changed_file_is_noticed_when_the_run_is_resumed(folder: Path, groupwi
     again = groupwise("train", "run.toml", "--out", "run", "--resume", "--set", "training.updates=2")
     assert again.status == 0
     assert "task_set was" not in again.err, "another order is the same task set"
-    task_set = groupwise("task_set", "run.toml", "--trust", "--out", "task_set.json")
+    task_set = groupwise("tasks", "run.toml", "--trust", "--out", "task_set.json")
     assert task_set.status == 0
     mended = [json.loads(line) for line in lines]
     for row in mended:

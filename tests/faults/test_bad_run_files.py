@@ -128,7 +128,7 @@ def test_overrides_that_cannot_be_meant(override: str) -> None:
 def test_run_files_whose_task_sets_are_asked_for(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "run.toml"
     path.write_text(content)
-    result = CliRunner().invoke(app, ["task_set", str(path)])
+    result = CliRunner().invoke(app, ["tasks", str(path)])
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception) == f"{path}: {expected}"
 

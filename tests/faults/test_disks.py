@@ -141,7 +141,7 @@ def test_a_read_only_folder_is_a_sentence(
 def test_a_read_only_folder_can_be_evaluated_without_keeping_it(groupwise: Command, tmp_path: Path) -> None:  # noqa: F811
     assert groupwise("train", small(tmp_path), "--out", "run").status == 0
     with read_only(tmp_path / "run") as run:
-        ran = groupwise("evaluate", str(run), "--dry")
+        ran = groupwise("evaluate", str(run), "--dry-run")
     assert ran.status == 0, ran.err
 
 

@@ -137,7 +137,7 @@ def test_what_must_not_change_is_refused_by_name_while_somebody_writes(groupwise
 def test_readers_go_on_while_somebody_writes(groupwise: Run, tmp_path: Path) -> None:  # noqa: F811
     assert groupwise("train", small(tmp_path), "--out", "run").status == 0
     with holder(tmp_path / "run"):
-        for arguments in (["inspect", "run"], ["report", "run"], ["audit", "run"], ["evaluate", "run", "--dry"]):
+        for arguments in (["inspect", "run"], ["report", "run"], ["audit", "run"], ["evaluate", "run", "--dry-run"]):
             ran = groupwise(*arguments)
             assert ran.status == 0, ran.err
 

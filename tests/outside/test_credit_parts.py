@@ -62,7 +62,7 @@ def test_a_segment_level_estimator_trains_and_is_derived_again(segment_run: Path
     assert all(len(values) == 1 for values in by_segment.values())  # the steps of a segment share one number
     assert any(credit for _, _, credit in steps)
     trajectory, row, credit = next(step for step in steps if step[2])
-    asked = ("--task", trajectory["task"], "--rollout", trajectory["rollout"], "--why", row["step"])
+    asked = ("--task", trajectory["task"], "--rollout", trajectory["rollout"], "--step", row["step"])
     explained = json.loads(inspect(run, *asked, "--json"))
     assert explained["what"] == "BySegment"
     assert explained["recorded"] == credit
@@ -85,14 +85,14 @@ def test_a_trace_that_derives_another_number_is_told(segment_run: Path, monkeypa
         "derive",
         lambda self, table, step: type(d := honest(self, table, step))(value=d.value + 0.25, formula=d.formula),
     )
-    asked = ("--task", trajectory["task"], "--rollout", trajectory["rollout"], "--why", row["step"])
+    asked = ("--task", trajectory["task"], "--rollout", trajectory["rollout"], "--step", row["step"])
     assert "does not agree" in inspect(segment_run, *asked, status=1)
 
 
 def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token_run: Path) -> None:
     run, steps = token_run, list(list_steps(token_run))
     trajectory, row, credit = next(step for step in steps if step[2] > 0 and len(step[1]["response_ids"]) == 2)
-    asked = ("--task", trajectory["task"], "--rollout", trajectory["rollout"], "--why", row["step"])
+    asked = ("--task", trajectory["task"], "--rollout", trajectory["rollout"], "--step", row["step"])
     explained = [json.loads(inspect(run, *asked, "--token", n, "--json")) for n in range(2)]
     surprise = [-logp for logp in row["logp_behaviour"]]
     for n, token in enumerate(one["token"] for one in explained):
@@ -109,7 +109,7 @@ def test_tokens_of_one_step_have_credit_of_their_own_that_is_derived_again(token
     assert [one["credit"] for one in dropped] == [value for _, _, value in steps if value <= 0]
     assert {one["filter"] for one in dropped} == {"OnlyPraise"}
     blamed, its_row, _ = next(step for step in steps if step[2] < 0)
-    asked = ("--task", blamed["task"], "--rollout", blamed["rollout"], "--why", its_row["step"])
+    asked = ("--task", blamed["task"], "--rollout", blamed["rollout"], "--step", its_row["step"])
     assert "it does not train: OnlyPraise drops it" in inspect(run, *asked)
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
         tokens = dict(journal.curve("learner/tokens"))[2]
@@ -131,7 +131,7 @@ def test_a_token_that_is_not_there_is_told(token_run: Path) -> None:
         "--token",
         9,
     ]
-    result = CliRunner().invoke(app, [str(one) for one in [*given, "--why", row["step"], "--trust"]])
+    result = CliRunner().invoke(app, [str(one) for one in [*given, "--step", row["step"], "--trust"]])
     assert "has no token 9; its tokens run from 0 to" in f"{result.output}{result.exception}"
     result = CliRunner().invoke(app, [str(one) for one in [*given, "--trust"]])
-    assert "--token needs a step; add --why STEP" in f"{result.output}{result.exception}"
+    assert "--token needs a step; add --step N" in f"{result.output}{result.exception}"

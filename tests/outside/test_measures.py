@@ -71,7 +71,7 @@ def test_credit_derives_again_without_a_model(probed: Path, monkeypatch: pytest.
         trajectory["task"],
         "--rollout",
         trajectory["rollout"],
-        "--why",
+        "--step",
         step,
     ]
     result = CliRunner().invoke(app, [*map(str, given), "--trust", "--json"], catch_exceptions=False)

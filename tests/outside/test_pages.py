@@ -67,7 +67,7 @@ def test_the_parts_of_the_pages_train_and_are_explained(tmp_path: Path, run_file
     run = train_from_file(tmp_path, run_file)
     with closing(Journal(run / "journal.sqlite", read_only=True)) as journal:
         [trajectory, *_] = journal.trajectories(2)
-    place = ["--update", "2", "--task", trajectory["task"], "--rollout", str(trajectory["rollout"]), "--why", "0"]
+    place = ["--update", "2", "--task", trajectory["task"], "--rollout", str(trajectory["rollout"]), "--step", "0"]
     shown = groupwise("inspect", "run", *place, "--trust", cwd=tmp_path).stdout
     assert "the journal has" in shown
     assert ": the same number" in shown

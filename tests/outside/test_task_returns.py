@@ -119,7 +119,7 @@ def test_an_old_update_is_explained_with_what_it_began_with(folder: Path) -> Non
             task for task, value in expected.items() if value and value != last[0].columns["expected"].get(task)
         )
         rollout = next(trajectory for trajectory in journal.trajectories(3) if trajectory["task"] == task)
-    asked = ("--update", "3", "--task", task, "--rollout", str(rollout["rollout"]), "--why", "0", "--json", "--trust")
+    asked = ("--update", "3", "--task", task, "--rollout", str(rollout["rollout"]), "--step", "0", "--json", "--trust")
     shown = json.loads(groupwise("inspect", "whole", *asked, cwd=folder).stdout)
     assert shown["value"] == shown["recorded"] == rollout["credit"][0]
     assert shown["value"] == rollout["outcome"] - expected[task]

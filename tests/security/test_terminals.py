@@ -43,7 +43,7 @@ READING = {
     "explain": ("explain", "FILE", "--rollout", hostile("attempt1").replace("\0", ""), "--step", "0"),
     "explain an unknown rollout": ("explain", "FILE", "--rollout", "nobody", "--step", "0"),
     "check rollouts": ("check", "rollouts", "FILE"),
-    "task_set": ("task_set", "RUN"),
+    "tasks": ("tasks", "RUN"),
     "report": ("report", "RUN"),
     "an unknown method": ("methods", "--show", hostile("method").replace("\0", "")),
     "train": ("train", "config.toml", "--out", "new", "--set", f"env.kind={hostile('kind')}".replace("\0", "")),

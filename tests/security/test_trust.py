@@ -51,11 +51,11 @@ READING: dict[str, tuple[str, ...]] = {
     "explain": ("explain", "run", "--rollout", "0", "--step", "0", "--method", "run/config.toml"),
     "explain what trained": ("explain", "run", "--rollout", "0", "--step", "0"),
     "check rollouts": ("check", "rollouts", "run"),
-    "task_set": ("task_set", "run"),
-    "task_set of a file": ("task_set", "run/config.toml"),
+    "tasks": ("tasks", "run"),
+    "tasks of a file": ("tasks", "run/config.toml"),
     "evaluate": ("evaluate", "run"),
 }
-NEEDS_IT = {"audit under its file", "explain", "explain what trained", "task_set", "task_set of a file", "evaluate"}
+NEEDS_IT = {"audit under its file", "explain", "explain what trained", "tasks", "tasks of a file", "evaluate"}
 """What cannot be done without; the others leave out what needs it."""
 
 
@@ -94,9 +94,7 @@ def test_no_reading_command_imports_what_a_run_names(case: str, received: Path, 
         assert ran.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "case", ["report", "inspect a rollout", "audit", "task_set", "explain", "explain what trained"]
-)
+@pytest.mark.parametrize("case", ["report", "inspect a rollout", "audit", "tasks", "explain", "explain what trained"])
 def test_with_trust_it_is_loaded(case: str, received: Path, groupwise: Run) -> None:
     trap_algorithm(received)
     ran = groupwise(*arguments_of(case, received), "--trust")
@@ -127,7 +125,7 @@ def test_an_audit_goes_on_without_the_algorithm_it_may_not_load(received: Path, 
 
 
 def test_what_a_user_names_on_the_command_line_is_loaded(received: Path, groupwise: Run) -> None:
-    ran = groupwise("task_set", "trap:Env")
+    ran = groupwise("tasks", "trap:Env")
     assert ran.status == 0, ran.err
     assert (received / "sprung").exists()
 
@@ -140,7 +138,7 @@ def test_the_current_folder_is_last_and_only_where_code_may_run(received: Path, 
         "class Env(Part, slot='env'):\n    def task_set(self, split):\n        return ()\n"
     )
     before = list(sys.path)
-    groupwise("task_set", "watch:Env")
+    groupwise("tasks", "watch:Env")
     paths: list[str] = eval((received / "paths").read_text())
     assert paths[-1] == str(received)
     assert str(received) not in paths[:-1]
@@ -202,7 +200,7 @@ def test_an_environment_that_reaches_out_is_not_opened_to_read(
     monkeypatch.setattr(part, "task_set", lambda self, split: opened.append(split) or ())
     for command in (("report", "run"), ("inspect", "run", "--update", "1"), ("audit", "run")):
         assert groupwise(*command).status == 0
-    ran = groupwise("task_set", "run")
+    ran = groupwise("tasks", "run")
     assert (ran.status, opened) == (2, [])
     assert f"the environment '{env['kind']}' is not loaded without --trust" in ran.err
 
@@ -279,7 +277,7 @@ def test_the_doctor_looks_at_a_run_file_without_loading_it(
 
 
 def test_a_safe_path_leaves_the_current_folder_out_altogether(received: Path) -> None:
-    ran = run_installed("task_set", "trap:Env", cwd=received, env={"PYTHONSAFEPATH": "1"})
+    ran = run_installed("tasks", "trap:Env", cwd=received, env={"PYTHONSAFEPATH": "1"})
     assert ran.returncode == 2
     assert b"No module named 'trap'" in ran.stderr
     assert not (received / "sprung").exists()

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    checkpoint: Annotated[
-        int | None, typer.Option(min=0, help="Update of the checkpoint; default: the latest.")
-    ] = None,
+    update: Annotated[int | None, typer.Option(min=0, help="Update of the checkpoint; default: the latest.")] = None,
     split: Annotated[str | None, typer.Option(help="Task set, such as test; default: that of the run file.")] = None,
     tasks: Annotated[
         int | None, typer.Option(min=1, help="Number of tasks, from the first; default: that of the run file.")
@@ -43,7 +41,9 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     set_: Set = None,
     unset: Unset = None,
-    dry: Annotated[bool, typer.Option("--dry", help="Do not write to the run folder; training may continue.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Do not write to the run folder; training may continue.")
+    ] = False,
     trust: Trust = False,
 ) -> None:
     """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by category and by task."""
@@ -62,10 +62,10 @@ def evaluate(
     with shown:
         # The journal keeps one evaluation per update and split: do not replace it by one with other settings.
         is_own = not set_ and not unset and settings == config.evaluation.model_copy(update={"split": settings.split})
-        keeps = is_own and not dry
-        with open_run_at(config, run, checkpoint, read_only=not keeps) as opened:
+        keeps = is_own and not dry_run
+        with open_run_at(config, run, update, read_only=not keeps) as opened:
             evaluation = evaluate_run(opened, seeds=range(seeds), settings=settings, write=keeps)
-    if not keeps and not dry:
+    if not keeps and not dry_run:
         print_line("not saved in the journal: the settings are not those of the run", to=errors())
     if as_json:
         print_json(_evaluation_as_json(evaluation, per_task=per_task))

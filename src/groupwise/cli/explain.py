@@ -140,7 +140,7 @@ def find_group(places: Collection[tuple[str, str, str]], task: str | None, rollo
     return groups[0]
 
 
-# The output of `explain` and `inspect --why`.
+# The output of `explain` and `inspect --step`.
 
 MAX_MEMBERS = 12
 """Printed members of a group; more are counted."""

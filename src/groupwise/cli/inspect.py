@@ -80,13 +80,13 @@ def inspect(
     update: Annotated[int | None, typer.Option(help="Show the groups of this update.", min=0)] = None,
     task: Annotated[str | None, typer.Option(help="Show a rollout of this task (id or its beginning).")] = None,
     rollout: Annotated[int | None, typer.Option(help="Number of the rollout; default: the best one.", min=0)] = None,
-    why: Annotated[int | None, typer.Option(metavar="STEP", help="Explain the advantage of this step.", min=0)] = None,
+    step: Annotated[int | None, typer.Option(help="Explain the advantage of this step.", min=0)] = None,
     token: Annotated[
         int | None, typer.Option(help="Also explain this token of that step, counted from 0.", min=0)
     ] = None,
     prompt: Annotated[
-        int | None, typer.Option(metavar="STEP", help="Show the prompt of this step, coloured by origin.", min=0)
-    ] = None,
+        bool, typer.Option("--prompt", help="Show the prompt of that step, coloured by origin, instead.")
+    ] = False,
     diff: Annotated[
         tuple[Path, Path] | None, typer.Option(metavar="A B", help="Compare two runs: settings, metrics, success.")
     ] = None,
@@ -95,7 +95,7 @@ def inspect(
 ) -> None:
     """Inspect a run: its updates, groups, rollouts with the advantage of each step and token, and why."""
     if diff is not None:
-        if run is not None or any(option is not None for option in (update, task, rollout, why, token, prompt)):
+        if run is not None or prompt or any(option is not None for option in (update, task, rollout, step, token)):
             raise ConfigError("--diff cannot be combined; use `groupwise inspect --diff A B`")
         _show_differences(*diff, as_json=as_json)
         return
@@ -104,15 +104,15 @@ def inspect(
     needs = (
         (task, update, "--task needs an update; add --update N (`groupwise inspect RUN` lists them)"),
         (rollout, task, "--rollout needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)"),
-        (why, rollout, "--why needs a rollout; add --rollout NUMBER (`--update N --task ID` lists them)"),
-        (token, why, "--token needs a step; add --why STEP (`--update N --task ID --rollout M` lists them)"),
-        (prompt, rollout, "--prompt needs a rollout; add --rollout NUMBER (`--update N --task ID` lists them)"),
+        (step, rollout, "--step needs a rollout; add --rollout N (`--update N --task ID` lists them)"),
+        (token, step, "--token needs a step; add --step N (`--update N --task ID --rollout N` lists them)"),
+        (prompt or None, step, "--prompt needs a step; add --step N (`--update N --task ID --rollout N` lists them)"),
     )
     for given, needed, sentence in needs:
         if given is not None and needed is None:
             raise ConfigError(sentence)
-    if prompt is not None and why is not None:
-        raise ConfigError("--prompt and --why cannot be combined; use one at a time")
+    if prompt and token is not None:
+        raise ConfigError("--prompt and --token cannot be combined; use one at a time")
     with RunFolder(run) as folder:
         if update is None:
             _show_overview(folder, as_json=as_json)
@@ -127,18 +127,18 @@ def inspect(
         name = find_task((group.task for group in groups), task, where=where)
         group = next(group for group in groups if group.task == name)
         number = group.best().rollout if rollout is None else find_rollout(group, rollout, where=where).rollout
-        if prompt is not None:
-            recorded = read_prompt(folder, number=update, task=name, rollout=number, step=prompt)
+        if step is None:
+            _show_rollout(folder, update, group, number, as_json=as_json)
+        elif prompt:
+            recorded = read_prompt(folder, number=update, task=name, rollout=number, step=step)
             if as_json:
-                place = {"update": update, "task": name, "rollout": number, "step": prompt}
+                place = {"update": update, "task": name, "rollout": number, "step": step}
                 print_json(place | {"prompt": "".join(recorded.prompt_texts)} | asdict(recorded))
             else:
-                title = f"update {update}, task {name}, rollout {number}, step {prompt}"
+                title = f"update {update}, task {name}, rollout {number}, step {step}"
                 print_recorded_prompt(output(), recorded, title=title)
-        elif why is None:
-            _show_rollout(folder, update, group, number, as_json=as_json)
         else:
-            explained = explain_run_step(folder, number=update, task=group.task, rollout=number, step=why, token=token)
+            explained = explain_run_step(folder, number=update, task=name, rollout=number, step=step, token=token)
             method = folder.describe_method()
             print_step(explained, method=method, as_json=as_json, trained_with=method)
 

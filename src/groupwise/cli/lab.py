@@ -37,7 +37,7 @@ def lab(
     gamma: Annotated[float, typer.Option(min=0, max=1, help="Discount factor of the true advantages.")] = 1.0,
     set_: Set = None,
     unset: Unset = None,
-    write: Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
@@ -47,12 +47,12 @@ def lab(
     the environment. With --skill, it is exact.
     """
     need_trainer()
-    if write is not None:  # fail now, not after hours of work
-        folder = write.absolute().parent
+    if out is not None:  # fail now, not after hours of work
+        folder = out.absolute().parent
         if not folder.is_dir():
-            raise FileError(f"--write {write}: there is no folder {folder}; create it, or choose another one")
-        if write.is_dir() or not os.access(write if write.exists() else folder, os.W_OK):
-            raise FileError(f"--write {write}: no permission to write this file; choose another one")
+            raise FileError(f"--out {out}: there is no folder {folder}; create it, or choose another one")
+        if out.is_dir() or not os.access(out if out.exists() else folder, os.W_OK):
+            raise FileError(f"--out {out}: no permission to write this file; choose another one")
     config = load_run_file(file, set_, unset)
     check_may_open(config.env)
     counts = {"tasks": tasks, "rollouts": rollouts, "updates": updates, "gamma": gamma, "seed": config.seed}
@@ -62,8 +62,8 @@ def lab(
     else:
         more = {"situations": situations, "continuations": continuations}
         result = _study_model(config, file, chosen, {**counts, **more})
-    if write is not None:
-        write.write_text(to_json(result), encoding="utf-8")
+    if out is not None:
+        out.write_text(to_json(result), encoding="utf-8")
     if as_json:
         print_json(result)
     else:

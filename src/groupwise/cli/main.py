@@ -25,7 +25,7 @@ from groupwise.cli import (
     schema,
     serve,
     sweep,
-    task_set,
+    tasks,
     train,
     warmup,
 )
@@ -48,7 +48,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "doctor": doctor.doctor,
     "schema": schema.schema,
     "inspect": inspect.inspect,
-    "task_set": task_set.task_set,
+    "tasks": tasks.tasks,
     "report": report.report,
     "export": export.export,
 }

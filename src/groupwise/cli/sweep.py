@@ -43,7 +43,7 @@ def sweep(
     unset: Unset = None,
     out: Annotated[Path | None, typer.Option(help="Sweep folder; default: sweeps/NAME.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: as many as fit.")] = None,
-    dry: Annotated[bool, typer.Option("--dry", help="Print the plan only.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Train every combination of settings with several seeds, and compare. Repeat the command to resume."""
@@ -57,7 +57,7 @@ def sweep(
     waiting = [run for run in runs if not _is_finished(plan, run)]
     places = _find_places(plan, waiting, jobs) if waiting else None
     _print_plan(plan, waiting, places)
-    if dry:
+    if dry_run:
         for run in runs:
             print_line(f"{run.name}  {run.folder}{'' if run in waiting else '  finished'}")
         return

@@ -29,7 +29,7 @@ def warmup(
             "--from", metavar="ROLLOUTS", help="Learn from these recorded rollouts; default: from the expert."
         ),
     ] = None,
-    min_earned: Annotated[
+    min_return: Annotated[
         float | None, typer.Option(help="Smallest return of a recorded rollout; default: more than 0.")
     ] = None,
     set_: Set = None,
@@ -39,8 +39,8 @@ def warmup(
     need_trainer()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} already exists; choose another folder with --out")
-    if min_earned is not None and source is None:
-        raise ConfigError("--min-earned needs recorded rollouts; give them with --from")
+    if min_return is not None and source is None:
+        raise ConfigError("--min-return needs recorded rollouts; give them with --from")
     config = load_run_file(file, set_, unset)
     from groupwise.training.evaluation.evaluate import evaluate_run
     from groupwise.training.open_run import open_run
@@ -54,7 +54,7 @@ def warmup(
         TemporaryDirectory(prefix="groupwise-") as scratch,
         open_run(config.model_copy(update={"trackers": ()}), Path(scratch)) as run,
     ):
-        losses = _teach(run, source, min_earned, console, lines)
+        losses = _teach(run, source, min_return, console, lines)
         console.print(f"loss {losses[0]:.3f} to {losses[-1]:.3f} over {len(losses)} epochs")
         if config.evaluation.tasks:
             lines.on_stage("evaluate", 0)
@@ -63,7 +63,7 @@ def warmup(
     console.print(f'\nTo start a run from it:\n\n[model]\nkind = "pretrained"\npath = "{out}"', markup=False)
 
 
-def _teach(run: Run, source: Path | None, min_earned: float | None, console: Console, lines: PlainLines) -> list[float]:
+def _teach(run: Run, source: Path | None, min_return: float | None, console: Console, lines: PlainLines) -> list[float]:
     from groupwise.store.formats import open_rollouts
     from groupwise.training.config.run_config import WarmStartConfig
     from groupwise.training.warm_start import imitate_samples, make_expert_samples, make_recorded_samples
@@ -77,7 +77,7 @@ def _teach(run: Run, source: Path | None, min_earned: float | None, console: Con
     if source is None:
         samples = make_expert_samples(run, run.tasks[: settings.tasks], settings, report_faults=warn)
     else:
-        samples = make_recorded_samples(run, open_rollouts(source).rows(), min_earned=min_earned, report_faults=warn)
+        samples = make_recorded_samples(run, open_rollouts(source).rows(), min_return=min_return, report_faults=warn)
     rollouts = len({sample.trajectory for sample in samples})
     console.print(f"{len(samples)} steps of {rollouts} {'recorded' if source else 'expert'} rollouts")
     lines.on_stage("warm start", 0)

@@ -173,9 +173,9 @@ class _Lesson:
 
 
 def make_recorded_samples(
-    run: Run, rows: Iterable[RolloutRow], *, min_earned: float | None = None, report_faults: ReportFaults | None = None
+    run: Run, rows: Iterable[RolloutRow], *, min_return: float | None = None, report_faults: ReportFaults | None = None
 ) -> list[Sample]:
-    """Make one sample per recorded step, of the rollouts that earned enough.
+    """Make one sample per recorded step, of the rollouts with a high enough return.
 
     If rows have `prompt_ids` and `response_ids`, these are used; they must come from this model's tokenizer. Otherwise
     prompts are made from `observation` and `action`, as in a rollout of this run, with the environment's goal if it
@@ -184,17 +184,17 @@ def make_recorded_samples(
     Args:
         run: makes the prompts.
         rows: the rows of a rollouts file, in any order; all are held in memory.
-        min_earned: lowest final score, or sum of rewards, of a rollout; None = more than 0.
+        min_return: lowest final score, or sum of rewards, of a rollout; None = more than 0.
         report_faults: called if rollouts were left out because of errors.
     """
     rollouts: dict[tuple[object, object], list[RolloutRow]] = {}
     for row in rows:
         rollouts.setdefault((row.get("group", row["task"]), row["rollout"]), []).append(row)
-    good = [steps for steps in rollouts.values() if _has_earned_enough(steps, min_earned)]
+    good = [steps for steps in rollouts.values() if _is_good(steps, min_return)]
     if not good:
-        bound = "more than 0" if min_earned is None else f"{min_earned:g} or more"
+        bound = "more than 0" if min_return is None else f"{min_return:g} or more"
         raise RecordError(
-            f"none of {len(rollouts)} recorded rollouts earned {bound}; lower the bound with --min-earned"
+            f"none of {len(rollouts)} recorded rollouts has a return of {bound}; lower the bound with --min-return"
         )
     openings = _ask_openings(run, {str(steps[0]["task"]) for steps in good if not _has_tokens(steps)})
     samples: list[Sample] = []
@@ -219,9 +219,9 @@ def make_recorded_samples(
     return samples
 
 
-def _has_earned_enough(steps: Sequence[RolloutRow], min_earned: float | None) -> bool:
-    earned: float = steps[0]["outcome"] if "outcome" in steps[0] else sum(row["reward"] for row in steps)
-    return earned > 0 if min_earned is None else earned >= min_earned
+def _is_good(steps: Sequence[RolloutRow], min_return: float | None) -> bool:
+    returned: float = steps[0]["outcome"] if "outcome" in steps[0] else sum(row["reward"] for row in steps)
+    return returned > 0 if min_return is None else returned >= min_return
 
 
 def _has_tokens(steps: Sequence[RolloutRow]) -> bool:

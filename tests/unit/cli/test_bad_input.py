@@ -45,7 +45,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
     (
         "a missing column",
         rows(*change_row(2, reward=None)),
-        "rollouts.jsonl, line 4: no key 'reward'; every row needs task, rollout, index and reward",
+        "rollouts.jsonl, line 4: no key 'reward'; every row needs task, rollout, step and reward",
     ),
     (
         "ragged columns",

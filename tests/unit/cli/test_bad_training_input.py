@@ -177,7 +177,7 @@ NO_SETTINGS = "empty/config.toml: there is no such file; give a run file (TOML) 
         ),
         (("preview", "empty"), NO_SETTINGS),
         (("sweep", "empty"), NO_SETTINGS),
-        (("task_set", "empty"), NO_SETTINGS),
+        (("tasks", "empty"), NO_SETTINGS),
     ],
 )
 def test_a_folder_that_is_no_run(arguments: tuple[str, ...], said: str, groupwise: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Credit channel by channel: `explain` on a file, `inspect --why` on a run."""
+"""Credit channel by channel: `explain` on a file, `inspect --step` on a run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_why_explains_the_channels_of_a_run(groupwise: Run, tmp_path: Path) -> N
         (group,) = read_groups(run, 1)
     rewards = [[step.reward for step in rollout.steps] for rollout in group.rollouts]
     every = [reward for own in rewards for reward in own]
-    arguments = ("inspect", "run", "--update", "1", "--task", group.task, "--rollout", "1", "--why", "0")
+    arguments = ("inspect", "run", "--update", "1", "--task", group.task, "--rollout", "1", "--step", "0")
     data = json.loads(groupwise(*arguments, "--json").out)
     expected = rewards[1][0] - sum(every) / len(every)
     assert abs(data["channels"]["tempo"]["value"] - expected) < 1e-9

@@ -58,8 +58,8 @@ def test_the_latest_checkpoint_is_evaluated_over_three_seeds_and_written_down(gr
 
 def test_options_take_the_place_of_the_run_files_settings(groupwise: Run, run: Path) -> None:
     before = rows(run)
-    options = ("--checkpoint", "0", "--split", "test", "--tasks", "1", "--seeds", "1", "--rollouts", "5")
-    ran = groupwise("evaluate", "run", *options, "--temperature", "0", "--dry", "--json")
+    options = ("--update", "0", "--split", "test", "--tasks", "1", "--seeds", "1", "--rollouts", "5")
+    ran = groupwise("evaluate", "run", *options, "--temperature", "0", "--dry-run", "--json")
     data = json.loads(ran.out)
     assert (data["number"], data["split"], data["tasks"], data["rollouts"]) == (0, "test", 1, 5)
     assert data["success"] in (0.0, 1.0)  # at temperature 0 every rollout says the same
@@ -107,7 +107,7 @@ def test_what_is_printed_for_people(groupwise: Run, run: Path) -> None:
 
 
 def test_one_rollout_a_task_has_no_pass_at_k(groupwise: Run, run: Path) -> None:
-    out = groupwise("evaluate", "run", "--seeds", "1", "--rollouts", "1", "--dry").out
+    out = groupwise("evaluate", "run", "--seeds", "1", "--rollouts", "1", "--dry-run").out
     assert "pass@" not in out
     assert "mean@" not in out
     assert "\ntokens   " in out
@@ -117,7 +117,7 @@ def test_one_rollout_a_task_has_no_pass_at_k(groupwise: Run, run: Path) -> None:
     ("options", "said"),
     [
         (("nowhere",), "nowhere: there is no config.toml; give a run folder, as `groupwise train` creates it"),
-        (("run", "--checkpoint", "9"), "run: there is no checkpoint 9; there are: 0, 1, 2"),
+        (("run", "--update", "9"), "run: there is no checkpoint 9; there are: 0, 1, 2"),
         (("run", "--split", "tests"), "there is no split 'tests'; did you mean 'test'? Valid: test, train, validation"),
     ],
 )

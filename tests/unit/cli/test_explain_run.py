@@ -100,7 +100,7 @@ def test_a_task_of_a_run_may_be_given_by_its_beginning_as_for_inspect(groupwise:
     assert whole.status == 0
     for beginning in (f"{digest[:8]}@1", f"{task[:-4]}@1", digest[:8], task):
         assert groupwise("explain", "run", "--task", beginning, *step) == whole
-    inspected = ("inspect", "run", "--update", "1", "--task", digest[:8], "--rollout", "0", "--why", "0", "--json")
+    inspected = ("inspect", "run", "--update", "1", "--task", digest[:8], "--rollout", "0", "--step", "0", "--json")
     assert groupwise(*inspected) == whole
     assert f"there is no task '{digest[:8]}@2'" in groupwise("explain", "run", "--task", f"{digest[:8]}@2", *step).err
 

@@ -124,7 +124,7 @@ def test_pairs_are_counted_by_group_and_told_by_rollout(tmp_path: Path) -> None:
 
 
 def test_why_tells_a_token_with_its_neighbours_and_a_step_its_pairs(run: Path, tmp_path: Path) -> None:
-    asked = ("inspect", run, "--update", 1, "--task", "sum", "--rollout", 0, "--why", 0)
+    asked = ("inspect", run, "--update", 1, "--task", "sum", "--rollout", 0, "--step", 0)
     lines = words(invoke(*asked, "--token", 4))
     at = lines.index("token 4, id 5 (log-prob -1, entropy 0.5): SegmentCredit")
     assert lines[at + 1 : at + 6] == [

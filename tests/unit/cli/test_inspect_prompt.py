@@ -25,7 +25,7 @@ def find_task(folder: Path) -> str:
 
 def test_a_recorded_prompt_is_shown_by_origin(groupwise: Run, trained: Path) -> None:
     task = find_task(trained)
-    step = ("inspect", str(trained), "--update", "1", "--task", task, "--rollout", "0", "--prompt", "0")
+    step = ("inspect", str(trained), "--update", "1", "--task", task, "--rollout", "0", "--step", "0", "--prompt")
     ran = groupwise(*step)
     assert ran.status == 0, ran.err
     lines = words(ran.out)
@@ -41,9 +41,9 @@ def test_a_recorded_prompt_is_shown_by_origin(groupwise: Run, trained: Path) -> 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--prompt", "0"), "--prompt needs a rollout; add --rollout NUMBER"),
-        (("--rollout", "0", "--prompt", "0", "--why", "0"), "--prompt and --why cannot be combined"),
-        (("--rollout", "0", "--prompt", "9"), "there is no step 9; give one from 0 to 0"),
+        (("--rollout", "0", "--prompt"), "--prompt needs a step; add --step N"),
+        (("--rollout", "0", "--step", "0", "--token", "0", "--prompt"), "--prompt and --token cannot be combined"),
+        (("--rollout", "0", "--step", "9", "--prompt"), "there is no step 9; give one from 0 to 0"),
     ],
 )
 def test_what_cannot_be_shown_is_a_sentence(
@@ -57,7 +57,7 @@ def test_what_cannot_be_shown_is_a_sentence(
 def test_a_run_without_its_tokenizer_is_a_sentence(groupwise: Run, trained: Path) -> None:
     for path in trained.glob("checkpoints/*/tokenizer.json"):
         path.unlink()
-    step = ("--update", "1", "--task", find_task(trained), "--rollout", "0", "--prompt", "0")
+    step = ("--update", "1", "--task", find_task(trained), "--rollout", "0", "--step", "0", "--prompt")
     ran = groupwise("inspect", str(trained), *step)
     assert ran.status == 2
     assert "the tokenizer of the run's last checkpoint cannot be read" in ran.err

@@ -68,7 +68,7 @@ def test_a_replayed_rollout_is_shown_as_a_dialogue_and_explained(rescue_path: Pa
     assert "> say 2 reward 1" in " ".join(lines)
     assert "credit +1.000 │████████ compared with 4 others by task" in lines
     assert lines[-1] == "terminated; outcome 1"
-    data = show_json(*arguments, "--why", 0)
+    data = show_json(*arguments, "--step", 0)
     assert data["value"] == data["recorded"] == pytest.approx(REPLAYED)
     assert data["largest_gap"] <= 1e-9
 

@@ -42,7 +42,7 @@ def write_run(folder: Path, *, memory: str = WINDOW) -> str:
 
 def test_a_table_of_a_skill_has_the_exact_truth(groupwise: Run, tmp_path: Path) -> None:
     asked = ("--skill", "1", "--updates", "8", "--method", "rloo", "--method", "gigpo", "--method", "prorag")
-    ran = groupwise("lab", write_run(tmp_path), *asked, "--write", "lab.json")
+    ran = groupwise("lab", write_run(tmp_path), *asked, "--out", "lab.json")
     assert ran.status == 0, ran.err
     lines = words(ran.out)
     assert lines[0] == "method level error bias misdirection noise sign rank"
@@ -84,6 +84,6 @@ def test_a_result_that_could_not_be_written_is_refused_before_anything_is_played
     groupwise: Run, tmp_path: Path
 ) -> None:
     for place in ("no/such/folder/lab.json", "."):
-        ran = groupwise("lab", write_run(tmp_path), "--skill", "1", "--set", 'env={kind="identity"}', "--write", place)
+        ran = groupwise("lab", write_run(tmp_path), "--skill", "1", "--set", 'env={kind="identity"}', "--out", place)
         assert ran.status != 0
-        assert f"--write {place}: " in ran.err
+        assert f"--out {place}: " in ran.err

@@ -1,4 +1,4 @@
-"""What `explain` and `inspect --why` say of a number that nothing can derive a second time."""
+"""What `explain` and `inspect --step` say of a number that nothing can derive a second time."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_step_of_a_run_says_so_beside_the_number_of_its_journal(groupwise: Run
     lines = groupwise("explain", "run", "--rollout", "1", "--step", "0", "--trust").out.splitlines()
     assert lines[-3:-1] == ["credit +0.000000000; not derived again by hand", f"{TAKEN}{REASON}"]
     assert lines[-1] == "the journal has +0.000000000: the same number"
-    at_step = ("--update", "1", "--task", "household", "--rollout", "1", "--why", "0", "--trust")
+    at_step = ("--update", "1", "--task", "household", "--rollout", "1", "--step", "0", "--trust")
     assert groupwise("inspect", "run", *at_step).out.splitlines()[-3:] == lines[-3:]
     data = json.loads(groupwise("inspect", "run", *at_step, "--json").out)
     assert (data["by_hand"], data["not_derived"], data["largest_gap"]) == (None, REASON, 0.0)

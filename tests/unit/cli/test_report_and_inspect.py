@@ -209,10 +209,10 @@ def test_why_gives_the_journals_number_to_the_bit(run_path: Path, groups: list[P
     rollout = group.rollouts[1]
     arguments = ("inspect", run_path, "--update", 3, "--task", group.task, "--rollout", 1)
     for step in rollout.steps:
-        data = show_json(*arguments, "--why", step.index)
+        data = show_json(*arguments, "--step", step.index)
         assert data["value"] == data["recorded"] == step.credit
         assert data["largest_gap"] <= 1e-9
-    printed = invoke(*arguments, "--why", 0)
+    printed = invoke(*arguments, "--step", 0)
     assert f"task '{group.task}', rollout 1, step 0 under hgpo" in printed
     assert "(this step)" in printed
     assert words(printed)[-1] == f"the journal has {rollout.steps[0].credit:+.9f}: the same number"
@@ -225,7 +225,7 @@ def test_why_says_when_the_journal_holds_another_number(tmp_path: Path) -> None:
     with Journal(folder / "journal.sqlite") as journal:
         journal.write(Update(number=1, version=1, metrics={}, trajectories=trajectories, credit=other))
     task = trajectories[0].task.id
-    printed = invoke("inspect", folder, "--update", 1, "--task", task, "--rollout", 0, "--why", 0, status=1)
+    printed = invoke("inspect", folder, "--update", 1, "--task", task, "--rollout", 0, "--step", 0, status=1)
     assert words(printed)[-1] == (
         f"the journal has {other[0][0]:+.9f}: another number; the credit was made from more than these rows"
     )
@@ -274,8 +274,8 @@ def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Pa
             "--rollout needs a task; add --task ID (`groupwise inspect RUN --update N` lists them)",
         ),
         (
-            ("run", "--update", "1", "--task", "t", "--why", "0"),
-            "--why needs a rollout; add --rollout NUMBER (`--update N --task ID` lists them)",
+            ("run", "--update", "1", "--task", "t", "--step", "0"),
+            "--step needs a rollout; add --rollout N (`--update N --task ID` lists them)",
         ),
         (
             ("run", "--diff", "run", "run"),
@@ -296,7 +296,7 @@ def test_a_step_that_is_not_there_is_named(groupwise: Run, tmp_path: Path) -> No
     folder = write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2)
     with RunFolder(folder) as run:
         (group,) = read_groups(run, 1)
-    ran = groupwise("inspect", "run", "--update", "1", "--task", group.task, "--rollout", "1", "--why", "99")
+    ran = groupwise("inspect", "run", "--update", "1", "--task", group.task, "--rollout", "1", "--step", "99")
     last = len(group.rollouts[1].steps) - 1
     assert ran.err == (f"error: task '{group.task}', rollout 1 has no step 99; its steps are 0 to {last}\n")
 

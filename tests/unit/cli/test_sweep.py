@@ -37,7 +37,7 @@ def test_a_sweep_trains_tells_and_is_not_trained_twice(groupwise: Run, tmp_path:
     assert shown["variants"][0]["choices"] == {"device": "cpu"}
     assert shown["missing"] == []
 
-    listed = groupwise("sweep", file, "--seeds", "3", *options[2:], "--dry")
+    listed = groupwise("sweep", file, "--seeds", "3", *options[2:], "--dry-run")
     assert "the sweep in out is extended: seed 2" in listed.err
     assert words(listed.out) == [
         "small seed 0 out/small/seed0 finished",
@@ -61,7 +61,7 @@ def test_a_run_that_cannot_train_fails_in_a_line_and_the_sweep_goes_on(groupwise
 def test_methods_with_other_options_are_swept_over_one_file(groupwise: Run, tmp_path: Path) -> None:
     text = SMALL.replace('method = "dr_grpo"', 'method = "hgpo"\ndepth = 3')
     (tmp_path / "file.toml").write_text(text, encoding="utf-8")
-    sweep = ("sweep", "file.toml", "--seeds", "2", "--set", "algorithm.method=grpo,hgpo", "--dry")
+    sweep = ("sweep", "file.toml", "--seeds", "2", "--set", "algorithm.method=grpo,hgpo", "--dry-run")
     ran = groupwise(*sweep)
     assert ran.status == 0, ran.err
     notes = [line for line in ran.err.splitlines() if line.startswith("note")]

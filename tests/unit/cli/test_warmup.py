@@ -46,7 +46,7 @@ def test_recorded_rollouts_teach_instead_of_the_expert(groupwise: Run, tmp_path:
     ran = groupwise("warmup", small(tmp_path), "--out", "warm", "--from", "seen.jsonl", *EPOCHS)
     assert ran.status == 0, ran.err
     assert ran.out.splitlines()[0] == "3 steps of 3 recorded rollouts"  # the one that earned nothing is left out
-    ran = groupwise("warmup", "small.toml", "--out", "all", "--from", "seen.jsonl", "--min-earned", "0", *EPOCHS)
+    ran = groupwise("warmup", "small.toml", "--out", "all", "--from", "seen.jsonl", "--min-return", "0", *EPOCHS)
     assert ran.out.splitlines()[0] == "4 steps of 4 recorded rollouts"
 
 
@@ -70,6 +70,6 @@ def test_what_cannot_be_is_told_before_anything_is_loaded(groupwise: Run, tmp_pa
     assert groupwise("warmup", "missing.toml", "--out", "full").err == (
         "error: full already exists; choose another folder with --out\n"
     )
-    assert groupwise("warmup", "missing.toml", "--out", "new", "--min-earned", "1").err == (
-        "error: --min-earned needs recorded rollouts; give them with --from\n"
+    assert groupwise("warmup", "missing.toml", "--out", "new", "--min-return", "1").err == (
+        "error: --min-return needs recorded rollouts; give them with --from\n"
     )

@@ -43,7 +43,7 @@ def test_report_inspect_evaluate_and_resume_work_on_it(groupwise: Command, tmp_p
     assert groupwise("inspect", "run", "--update", "1").status == 0
     assert groupwise("report", "run").status == 0
     assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
-    assert groupwise("evaluate", "run", "--dry", "--seeds", "1").status == 0
+    assert groupwise("evaluate", "run", "--dry-run", "--seeds", "1").status == 0
     ran = groupwise("train", "--resume", "run", "--set", "training.updates=2")
     assert ran.status == 0, ran.err
     assert ran.err.strip() == "changed since the run began: training.updates was 1, is 2"

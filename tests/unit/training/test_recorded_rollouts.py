@@ -29,7 +29,7 @@ def test_tokens_are_taken_as_they_are(tmp_path: Path) -> None:
     rows = [
         {**each, "group": f"{number}"} for number, trajectory in enumerate(played) for each in make_rows(trajectory)
     ]
-    samples = make_recorded_samples(run, rows, min_earned=-1.0)
+    samples = make_recorded_samples(run, rows, min_return=-1.0)
     steps = [step for trajectory in played for step in trajectory.steps]
     assert [(sample.prompt_ids, sample.response_ids) for sample in samples] == [
         (step.prompt_ids, step.response_ids) for step in steps
@@ -84,7 +84,7 @@ def test_an_outcome_decides_where_there_is_one(tmp_path: Path) -> None:
     [
         (
             [row(0, 0, 0.0, observation="x", action="y")],
-            "none of 1 recorded rollouts earned more than 0; lower the bound with --min-earned",
+            "none of 1 recorded rollouts has a return of more than 0; lower the bound with --min-return",
         ),
         (
             [row(0, 0, 1.0, action="go")],

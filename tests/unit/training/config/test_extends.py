@@ -209,9 +209,9 @@ def test_a_file_that_cannot_be_extended_is_a_sentence(here: Path, extends: str, 
 
 def test_commands_read_both_files(here: Path, groupwise: Run) -> None:
     write(here, "[env]\nnum_words = 5\n")
-    task_set = groupwise("task_set", "run.toml")
+    task_set = groupwise("tasks", "run.toml")
     assert task_set.status == 0, task_set.err
     assert task_set.out.startswith("Identity(num_words=5, length=3): 3 task sets")
     (here / "shared" / "base.toml").write_text(BASE.replace("length = 3", "lenght = 3"), encoding="utf-8")
-    ran = groupwise("task_set", "run.toml")
+    ran = groupwise("tasks", "run.toml")
     assert ran.err.startswith("error: shared/base.toml (extended by run.toml): env: Identity: unknown field 'lenght'")

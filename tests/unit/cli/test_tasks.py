@@ -24,12 +24,12 @@ def line(split: str) -> str:
 @pytest.fixture
 def task_set(groupwise: Run) -> str:
     """A task set file of the small environment."""
-    assert groupwise("task_set", "identity", "--set", "num_words=4", "--set", "length=1", "--out", "p.json").status == 0
+    assert groupwise("tasks", "identity", "--set", "num_words=4", "--set", "length=1", "--out", "p.json").status == 0
     return "p.json"
 
 
 def test_the_task_sets_of_an_environment(groupwise: Run) -> None:
-    ran = groupwise("task_set", "identity", "--set", "num_words=4", "--set", "length=1")
+    ran = groupwise("tasks", "identity", "--set", "num_words=4", "--set", "length=1")
     assert ran.status == 0, ran.err
     assert [printed.rstrip() for printed in ran.out.splitlines()] == [
         "Identity(num_words=4, length=1): 3 task sets, no task in two of them",
@@ -38,9 +38,9 @@ def test_the_task_sets_of_an_environment(groupwise: Run) -> None:
 
 
 def test_a_run_file_names_the_same_task_sets(groupwise: Run, tmp_path: Path) -> None:
-    ran = groupwise("task_set", small(tmp_path))
+    ran = groupwise("tasks", small(tmp_path))
     assert [printed.rstrip() for printed in ran.out.splitlines()[1:]] == [line(split) for split in SPLITS]
-    changed = groupwise("task_set", "small.toml", "--set", "env.num_words=5", "--json")
+    changed = groupwise("tasks", "small.toml", "--set", "env.num_words=5", "--json")
     tasks = Identity(num_words=5, length=1).task_set("test")
     assert json.loads(changed.out)["task_sets"]["test"] == {
         "tasks": len(tasks),
@@ -51,33 +51,33 @@ def test_a_run_file_names_the_same_task_sets(groupwise: Run, tmp_path: Path) -> 
 
 def test_it_needs_no_torch(tmp_path: Path) -> None:
     small(tmp_path)
-    shown = fresh(without("torch") + HELP.format(arguments=["task_set", str(tmp_path / "small.toml")]))
+    shown = fresh(without("torch") + HELP.format(arguments=["tasks", str(tmp_path / "small.toml")]))
     assert shown.splitlines()[3].rstrip() == line("test")
 
 
 def test_families_are_counted(groupwise: Run) -> None:
-    ran = groupwise("task_set", "household", "--set", "categories=['pick', 'heat']", "--json")
+    ran = groupwise("tasks", "household", "--set", "categories=['pick', 'heat']", "--json")
     assert json.loads(ran.out)["task_sets"]["validation"]["categories"] == {"heat": 120, "pick": 120}
 
 
 def test_tasks_are_listed(groupwise: Run) -> None:
-    ran = groupwise("task_set", "household", "--list", "test")
+    ran = groupwise("tasks", "household", "--split", "test")
     assert ran.out.splitlines()[0].startswith("household-test-")
     assert ran.out.splitlines()[0].endswith(" pick")
     assert len(ran.out.splitlines()) == 480
-    (first, *_) = json.loads(groupwise("task_set", "identity", "--list", "test", "--json").out)
+    (first, *_) = json.loads(groupwise("tasks", "identity", "--split", "test", "--json").out)
     assert first["id"] == Identity().task_set("test")[0].id
     assert first["payload"] == Identity().task_set("test")[0].payload
 
 
 def test_a_file_is_made_and_checked(groupwise: Run, task_set: str, tmp_path: Path) -> None:
-    assert groupwise("task_set", task_set).out.splitlines()[-1] == " ok the same as p.json says"
-    checked = groupwise("task_set", small(tmp_path), "--check", task_set)
+    assert groupwise("tasks", task_set).out.splitlines()[-1] == " ok the same as p.json says"
+    checked = groupwise("tasks", small(tmp_path), "--check", task_set)
     assert (checked.status, checked.out.splitlines()[-1]) == (0, " ok the same as p.json says")
 
 
 def test_another_environment_is_refused(groupwise: Run, task_set: str) -> None:
-    ran = groupwise("task_set", "identity", "--check", task_set)
+    ran = groupwise("tasks", "identity", "--check", task_set)
     assert ran.status == 2
     assert ran.err.startswith("error: p.json: the train task set changed: ")
 
@@ -86,13 +86,13 @@ def test_a_changed_file_is_refused(groupwise: Run, task_set: str, tmp_path: Path
     path = tmp_path / task_set
     path.write_text(path.read_text().replace("identity-test-", "identity-test-f", 1), encoding="utf-8")
     for arguments in ((task_set,), ("identity", "--check", task_set)):
-        ran = groupwise("task_set", *arguments)
+        ran = groupwise("tasks", *arguments)
         assert ran.status == 2
         assert ran.err == "error: p.json: its content does not match its seal, so it was changed; make it again\n"
 
 
 def test_a_file_is_not_overwritten_by_another(groupwise: Run, task_set: str) -> None:
-    ran = groupwise("task_set", "identity", "--out", task_set)
+    ran = groupwise("tasks", "identity", "--out", task_set)
     assert ran.status == 2
     assert ran.err.startswith("error: p.json: a different task set file exists already")
 
@@ -101,17 +101,17 @@ def test_a_run_is_checked_against_what_it_was_evaluated_on(groupwise: Run, tmp_p
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.toml").write_text((tmp_path / small(tmp_path)).read_text(), encoding="utf-8")
-    assert groupwise("task_set", "run").out.splitlines()[1].rstrip() == line("train"), "a run without a journal"
+    assert groupwise("tasks", "run").out.splitlines()[1].rstrip() == line("train"), "a run without a journal"
     with Journal(run / "journal.sqlite") as journal:
         journal.write_evaluation([make_row(PART.task_set("train")[0].id)])
-    ran = groupwise("task_set", "run")
+    ran = groupwise("tasks", "run")
     assert (ran.status, ran.out.splitlines()[-1]) == (
         0,
         " ok every task that the run was evaluated on is in its task set",
     )
     with Journal(run / "journal.sqlite") as journal:
         journal.write_evaluation([make_row(PART.task_set("test")[0].id)])
-    ran = groupwise("task_set", "run")
+    ran = groupwise("tasks", "run")
     assert ran.status == 2
     assert "an evaluation on split 'train' (task set dddddddddddd) has 1 tasks that are not in this task set" in ran.err
 
@@ -129,7 +129,7 @@ def make_row(task: str) -> EvaluatedRollout:
         (("identity", "--set", "length"), "'length' has no value; write --set length=VALUE"),
         (("identity", "--set", "lenght=2"), "lenght"),
         (
-            ("identity", "--list", "tests"),
+            ("identity", "--split", "tests"),
             "there is no split 'tests'; did you mean 'test'? Valid: test, train, validation",
         ),
         (("nowhere.toml",), "nowhere.toml: there is no such file"),
@@ -142,7 +142,7 @@ def make_row(task: str) -> EvaluatedRollout:
     ],
 )
 def test_bad_input_is_one_line_and_status_2(groupwise: Run, arguments: tuple[str, ...], said: str) -> None:
-    ran = groupwise("task_set", *arguments)
+    ran = groupwise("tasks", *arguments)
     assert ran.status == 2
     assert ran.err.startswith("error: ")
     assert said in ran.err
@@ -160,10 +160,10 @@ def test_bad_input_is_one_line_and_status_2(groupwise: Run, arguments: tuple[str
 )
 def test_a_run_file_that_names_no_environment(groupwise: Run, tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
-    ran = groupwise("task_set", "bad.toml")
+    ran = groupwise("tasks", "bad.toml")
     assert (ran.status, ran.err.startswith(f"error: {said}")) == (2, True), ran.err
 
 
 def test_a_task_set_file_says_its_fields_itself(groupwise: Run, task_set: str) -> None:
-    ran = groupwise("task_set", task_set, "--set", "length=2")
+    ran = groupwise("tasks", task_set, "--set", "length=2")
     assert ran.err == "error: p.json: --set cannot change a file of task sets; remove --set\n"

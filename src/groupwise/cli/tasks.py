@@ -24,7 +24,7 @@ SHOWN_DIGITS = 16
 """Printed digits of a hash; files and JSON have all 64."""
 
 
-def task_set(
+def tasks(
     context: typer.Context,
     what: Annotated[
         str,
@@ -39,7 +39,7 @@ def task_set(
     check: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Compare with a saved file; fail if tasks changed.")
     ] = None,
-    split: Annotated[str | None, typer.Option("--list", metavar="SPLIT", help="List the tasks of a split.")] = None,
+    split: Annotated[str | None, typer.Option(metavar="SPLIT", help="List the tasks of a split.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
