@@ -11,7 +11,8 @@ from typing import Any, Literal, ParamSpec
 from pydantic import ValidationError, validate_call
 
 from groupwise.parts.algorithm import Algorithm
-from groupwise.system.errors import ConfigError, nearest
+from groupwise.parts.part import make_config_error
+from groupwise.system.errors import ConfigError, Problem
 
 Options = ParamSpec("Options")
 
@@ -37,15 +38,12 @@ def method(function: Callable[Options, Algorithm]) -> Callable[Options, Algorith
     def build(*args: Options.args, **options: Options.kwargs) -> Algorithm:
         for name in options:
             if name not in known:
-                raise ConfigError(f"{function.__name__}: unknown option {name!r}; {nearest(name, known)}", key=(name,))
+                problem = Problem.of_unknown([name], known)
+                raise ConfigError(f"{function.__name__}: {problem}", problems=[problem])
         try:
             return checked(*args, **options)
         except ValidationError as error:
-            problem = error.errors()[0]
-            where = ".".join(str(key) for key in problem["loc"])
-            message = problem["msg"][0].lower() + problem["msg"][1:]
-            sentence = f"{function.__name__}: {where}: {message}, found {problem['input']!r}"
-            raise ConfigError(sentence, key=[str(word) for word in problem["loc"]]) from None
+            raise make_config_error(error.errors(), function.__name__) from None
 
     return build
 

@@ -8,7 +8,7 @@ protocol. A field that takes a part has a slot, so a run file can name the part 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails, core_schema
 
 from groupwise.parts.outside import WITHOUT_TRUST, load_outside, may_run
 from groupwise.parts.requirements import check_members, guard_methods
-from groupwise.system.errors import ConfigError, nearest
+from groupwise.system.errors import ConfigError, Problem, nearest
 
 # Types of fields: numbers, neither infinite nor NaN. Fields where infinity has a meaning use pydantic's own types.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -86,10 +86,7 @@ class Part(BaseModel):
             inner = {problem["loc"][:-1] for problem in found}
             # A sequence with wrong entries also counts as too short; the errors of the entries are enough.
             problems = [problem for problem in found if problem["type"] != "too_short" or problem["loc"] not in inner]
-            described = "; ".join(_describe_problem(problem, type(self)) for problem in problems)
-            within = problems[0].get("ctx", {}).get("error")
-            key = (*map(str, problems[0]["loc"]), *(within.key if isinstance(within, ConfigError) else ()))
-            raise ConfigError(f"{type(self).__name__}: {described}", key=key) from None
+            raise make_config_error(problems, type(self).__name__, type(self)) from None
 
     def parts(self) -> Iterator[Part]:
         """This part and every part within it."""
@@ -139,13 +136,14 @@ class Slot:
 
     def fill(self, value: object) -> Part:
         """The part for a value; a ConfigError if it does not fit this slot."""
+        key = () if isinstance(value, str) else ("kind",)
         if isinstance(value, str):
             value = {"kind": value}
         if isinstance(value, Mapping):
             kind = value.get("kind", DEFAULT_KINDS.get(self.name))
             if kind is None and "kind" not in value:
                 raise ConfigError(f"the {self.name} has no `kind`. {nearest('', load_catalogue(self.name))}")
-            part = find_part_class(self.name, str(kind))
+            part = find_part_class(self.name, str(kind), key=key)
             value = part(**{name: setting for name, setting in value.items() if name != "kind"})
         if not isinstance(value, Part):
             raise ConfigError(f"found {value!r}; give a {self.name}, or a table with its `kind`")
@@ -168,7 +166,7 @@ def load_catalogue(slot: str) -> Mapping[str, type[Part]]:
     return kinds
 
 
-def find_part_class(slot: str, kind: str) -> type[Part]:
+def find_part_class(slot: str, kind: str, *, key: Sequence[str] = ()) -> type[Part]:
     """The class of a kind: a built-in name, or `package.module:Class` for an external part."""
     known = load_catalogue(slot)
     if kind in known:
@@ -176,7 +174,7 @@ def find_part_class(slot: str, kind: str) -> type[Part]:
     if ":" not in kind:
         module, dot, name = kind.rpartition(".")
         hint = f". A part of your own is named module:Class, with a colon: {f'{module}:{name}'!r}" if dot else ""
-        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}{hint}", key=("kind",))
+        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}{hint}", key=key)
     loaded = load_outside(slot, kind)
     if not (isinstance(loaded, type) and issubclass(loaded, Part)):
         raise ConfigError(f"{kind!r} is not a Part; derive the class from groupwise.Part with slot={slot!r}")
@@ -239,17 +237,39 @@ def _to_plain(value: object) -> Any:
     return value
 
 
-def _describe_problem(problem: ErrorDetails, part: type[Part]) -> str:
-    path = ".".join(str(key) for key in problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        if path in part.refused_fields:
-            return f"{path}: {part.refused_fields[path]}"
-        return f"unknown field {path!r}; {nearest(path, part.model_fields)}"
-    if problem["type"] == "missing":
-        return f"field {path!r} is missing; give it"
-    if problem["type"] == "value_error":
-        return f"{path}: {problem['ctx']['error']}".removeprefix(": ")  # no path where several fields disagree
-    return f"{path}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}"
+_EXPECTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type"), "a table"),
+    "string_type": "text",
+}
+"""What a field accepts, by pydantic's name of the problem; else pydantic says it."""
+
+
+def make_config_error(problems: Sequence[ErrorDetails], of: str, part: type[Part] = Part) -> ConfigError:
+    """The error for what pydantic found wrong with the settings of a part or a method."""
+    found: list[Problem] = []
+    for problem in problems:
+        path, kind, said = tuple(map(str, problem["loc"])), problem["type"], problem["msg"]
+        within = problem.get("ctx", {}).get("error")
+        if isinstance(within, ConfigError):
+            found += [inner.below(*path) for inner in within.problems]
+        elif kind == "extra_forbidden" and path[-1] in part.refused_fields:
+            found.append(Problem(path, part.refused_fields[path[-1]]))
+        elif kind == "extra_forbidden":
+            found.append(Problem.of_unknown(path, part.model_fields))
+        elif kind == "missing":
+            found.append(Problem(path, "it is missing; give it a value"))
+        elif kind == "value_error":
+            found.append(Problem(path, str(within)))
+        else:
+            expected = _EXPECTED.get(kind) or said.removeprefix("Input should be ")
+            number = "a number " if kind.startswith(("greater_than", "less_than")) else ""
+            words = said[0].lower() + said[1:] if expected == said else f"expected {number}{expected}"
+            found.append(Problem(path, f"{words}, found {problem['input']!r}"))
+    return ConfigError(f"{of}: {ConfigError(problems=found)}", problems=found)
 
 
 def flatten_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,9 @@ A message says *where* (path, row or key), *what was found*, and *what to do nex
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from groupwise.system.other_names import OTHER_NAMES
 
 MAX_NAMES = 5
 """How many valid names an error message lists."""
@@ -25,13 +28,53 @@ class GroupwiseError(ValueError):
     """Root of the tree; the command line prints it as one line and exits with status 2."""
 
 
-class ConfigError(GroupwiseError):
-    """A part, a method or a run file has an invalid setting."""
+class Problem(NamedTuple):
+    """One wrong setting."""
 
-    def __init__(self, message: str, *, key: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.key = tuple(key)
-        """The path of the wrong setting, if known, for a message that names its file."""
+    path: tuple[str, ...]
+    """The path of the setting; empty = not known."""
+    text: str
+    """What is wrong, and how to fix it."""
+    is_unknown: bool = False
+    """Whether no setting has this name or one like it."""
+
+    @classmethod
+    def of_unknown(cls, path: Sequence[str], valid: Iterable[str]) -> Problem:
+        """The problem of a name that is not valid."""
+        names = [*valid]
+        return cls(tuple(path), f"unknown setting; {nearest(path[-1], names)}", not find_near(path[-1], names))
+
+    def below(self, *path: str) -> Problem:
+        """The same problem of a setting that is inside another one."""
+        return self._replace(path=(*path, *self.path))
+
+    def __str__(self) -> str:
+        path, text = ".".join(self.path), self.text
+        if self.is_unknown and (ours := OTHER_NAMES.get(path, OTHER_NAMES.get(self.path[-1], path))) != path:
+            text = f"unknown setting; here: {ours}"
+        return f"{path}: {text}" if path else text
+
+
+class ConfigError(GroupwiseError):
+    """A part, a method or a run file has an invalid setting.
+
+    >>> ConfigError(problems=[Problem(("training", "updates"), "expected an integer, found 'many'")])
+    ConfigError("training.updates: expected an integer, found 'many'")
+    """
+
+    def __init__(self, message: str = "", *, key: Sequence[str] = (), problems: Sequence[Problem] = ()) -> None:
+        self.problems = [*problems] or [Problem(tuple(key), message)]
+        """Each wrong setting."""
+        super().__init__(message or self.describe())
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The path of the first wrong setting; empty = not known."""
+        return self.problems[0].path
+
+    def describe(self) -> str:
+        """The problems as a run file's user reads them, each after the path of its setting."""
+        return ". Also ".join(map(str, self.problems))
 
 
 class RecordError(GroupwiseError):

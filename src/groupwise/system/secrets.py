@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from groupwise.system.errors import ConfigError
+from groupwise.system.errors import ConfigError, Problem
 
 HIDDEN = "***"
 """The replacement of a secret."""
@@ -94,11 +94,11 @@ def check_no_secret(content: Mapping[str, Any]) -> None:
         value = _REFERENCE.sub("", _NAMED_USER.sub("://", text))  # a reference is no secret
         is_field = _SECRET_FIELD if len(value) < MIN_REFUSED_CHARACTERS else _LONG_SECRET_FIELD
         if value and (hide(value) != value or is_field.search(name)):
-            raise ConfigError(
-                f"{path} holds a secret, which would be kept in the run's folder; put it into an environment variable, "
-                "and write ${NAME} where it stood (docs/why/security.md says which settings take that)",
-                key=path.split("."),
+            problem = (
+                "this is a secret, and the run folder would store it; put it into an environment variable and write "
+                "${NAME} here (docs/why/security.md lists the settings that accept this)"
             )
+            raise ConfigError(problems=[Problem(tuple(path.split(".")), problem)])
 
 
 def resolve_references(value: Any) -> Any:
@@ -107,9 +107,7 @@ def resolve_references(value: Any) -> Any:
     def look_up(reference: re.Match[str]) -> str:
         found = os.environ.get(reference[1])
         if found is None:
-            raise ConfigError(
-                f"the environment variable {reference[1]} is not set; a setting names it as {reference[0]}"
-            )
+            raise ConfigError(f"the environment variable {reference[1]}, which a setting names, is not set; set it")
         return found
 
     return _in_texts(value, lambda text: _REFERENCE.sub(look_up, text))

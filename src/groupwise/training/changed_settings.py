@@ -99,7 +99,7 @@ def read_recorded(folder: Path) -> RunConfig | None:
     try:
         return RunConfig(**content)
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{path}: {error.describe()}") from None
 
 
 def flatten_config(config: RunConfig) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import DEFAULT_KINDS
 from groupwise.parts.path_settings import write_in
 from groupwise.store.run_folder import RunPaths
-from groupwise.system.errors import ConfigError, find_near, nearest
+from groupwise.system.errors import ConfigError, Problem, find_near, nearest
 from groupwise.system.files import MAX_KEY_PARTS, parse_toml, parse_value, read_text_file
 from groupwise.system.secrets import check_no_secret
 from groupwise.system.text import quote_line
@@ -64,7 +64,7 @@ def load_algorithm(path: Path) -> Algorithm:
     try:
         return decode_algorithm(file.content)
     except ConfigError as error:
-        raise ConfigError(_shorten(f"{file.name_place(error.key)}: {error}")) from None
+        raise ConfigError(_shorten(f"{file.name_place(error.key)}: {error.describe()}")) from None
 
 
 def load_run(
@@ -88,7 +88,7 @@ def load_run(
         place = str(path) if is_given else file.name_place(error.key)
         options = [*(("--unset", key) for key in unset), *(("--set", override) for override in overrides)]
         changed = "".join(f" {option} {quote_line(text, limit=200)}" for option, text in options)
-        raise ConfigError(_shorten(f"{place}{' with' if changed else ''}{changed}: {error}")) from None
+        raise ConfigError(_shorten(f"{place}{' with' if changed else ''}{changed}: {error.describe()}")) from None
 
 
 def decode_algorithm(content: Mapping[str, Any]) -> Algorithm:
@@ -104,18 +104,18 @@ def _decode_section(
     """
     for name in content:
         if name not in RunConfig.model_fields:
-            raise ConfigError(f"unknown section {name!r}; {nearest(name, RunConfig.model_fields)}", key=(name,))
+            raise ConfigError(problems=[Problem.of_unknown([name], RunConfig.model_fields)])
     try:
         return _decode_written(content.get("algorithm"), of_other, tell)
     except ConfigError as error:
-        raise ConfigError(str(error), key=("algorithm", *error.key)) from None
+        raise ConfigError(problems=[problem.below("algorithm") for problem in error.problems]) from None
 
 
 def _decode_written(
     section: object, of_other: Container[str], tell: Tell
 ) -> tuple[Algorithm, Mapping[str, Any] | None]:
-    if not isinstance(section, Mapping):
-        raise ConfigError("section [algorithm] is missing; give it a `method`, or an `advantage` with its `kind`")
+    if not isinstance(section, Mapping) or not section:
+        raise ConfigError("the section is missing; give it a `method`, or an `advantage` with its `kind`")
     if "method" not in section:
         _check_parts_only(section)
         return Algorithm(**section), None
@@ -135,8 +135,8 @@ def _decode_written(
     for key in absent:
         if key not in of_other:
             raise ConfigError(
-                f"algorithm.{key}: the method {method!r}, with the options given, has no {key} whose settings could "
-                "change; leave the settings out, or give them a `kind`",
+                f"the method {method!r}, with the options given, has no {key} whose settings could change; leave the "
+                "settings out, or give them a `kind`",
                 key=(key,),
             )
     if lacking or absent:
@@ -155,7 +155,7 @@ def _check_options(method: str, options: Mapping[str, Any]) -> None:
         near = find_near(key, valid)
         if near and near[0] not in known:
             raise ConfigError(
-                f"algorithm.{key} is no part and no option of the method {method!r}; {nearest(key, valid)}",
+                f"not a part of an algorithm, and not an option of the method {method!r}; {nearest(key, valid)}",
                 key=(key,),
             )
 
@@ -164,12 +164,15 @@ def _check_parts_only(section: Mapping[str, Any]) -> None:
     """Without a method, its options are errors."""
     options = {option for name in methods.names() for option in methods.summary(name).options}
     for key in section:
-        if key not in Algorithm.model_fields and key in options:
+        if key in Algorithm.model_fields:
+            continue
+        if key in options:
             raise ConfigError(
-                f"algorithm.{key} is an option of a method, and here the algorithm is spelled out part by part; set "
-                "algorithm.method too, or change the part itself",
+                "this is an option of a method, but the file names no method; add algorithm.method, or change the "
+                "part itself",
                 key=(key,),
             )
+        raise ConfigError(problems=[Problem.of_unknown([key], ["method", *Algorithm.model_fields])])
 
 
 def decode_run(
