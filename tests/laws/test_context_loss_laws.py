@@ -165,14 +165,14 @@ def deal_out(drawn: Grouped, unit: str) -> list[list[int]]:
     number = rng.randint(1, 4)
     home = []
     for token in drawn.tokens:
-        key = (token.trajectory, token.row) if unit == "step" else token.sample
+        key = (token.trajectory, token.step) if unit == "step" else token.sample
         home.append(place.setdefault(key, rng.randrange(number)))
     if unit == "step":  # samples of several steps stay together too
         for sample in {token.sample for token in drawn.tokens}:
             own = [i for i, token in enumerate(drawn.tokens) if token.sample == sample]
             steps = {(drawn.tokens[i].trajectory, drawn.tokens[i].step) for i in own}
             for i, token in enumerate(drawn.tokens):
-                if (token.trajectory, token.row) in steps:
+                if (token.trajectory, token.step) in steps:
                     home[i] = 0 if len(steps) > 1 else home[i]
     return [[i for i, part in enumerate(home) if part == wanted] for wanted in range(number)]
 

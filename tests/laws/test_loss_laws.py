@@ -72,7 +72,7 @@ def make_micro_batches(rng: random.Random, tokens: Sequence[Token], unit: str) -
     for token in tokens:
         joined: set[Hashable] = {("sample", token.sample)}
         if unit == "step":
-            joined.add(("step", token.trajectory, token.row))
+            joined.add(("step", token.trajectory, token.step))
         if unit == "trajectory":
             joined.add(("trajectory", token.trajectory))
         touching = [key for key in keys if key & joined]

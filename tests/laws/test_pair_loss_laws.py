@@ -67,7 +67,7 @@ def draw_paired(seed: int) -> Paired:
         for token in random_update(rng)
     ]
     whole = sorted({(token.trajectory, None) for token in tokens if token.trains})
-    steps = sorted({(token.trajectory, token.row) for token in tokens if token.trains})
+    steps = sorted({(token.trajectory, token.step) for token in tokens if token.trains})
     pairs = []
     for _ in range(rng.randint(0, 5)):
         members = rng.choice([whole, steps])

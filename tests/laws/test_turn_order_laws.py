@@ -34,7 +34,7 @@ def test_any_split_by_step_carries_on_what_the_oracle_says(
     loss, totals = LastTurnFirst(min_factor=low, max_factor=high), totals_of(tokens)
     rng = random.Random(seed)
     place: dict[tuple[int, int], int] = {}
-    home = [place.setdefault((token.trajectory, token.row), rng.randrange(3)) for token in tokens]
+    home = [place.setdefault((token.trajectory, token.step), rng.randrange(3)) for token in tokens]
     parts = [[token for token, part in zip(tokens, home, strict=True) if part == wanted] for wanted in range(3)]
     log_factor = sum((loss.carry(columns_of(part), totals) for part in parts), torch.zeros(()))
     assert not log_factor.requires_grad

@@ -48,7 +48,7 @@ def llds(tokens: Sequence[Token], logp: list[Tensor], *, weight: float, gate: st
     actions: dict[object, list[int]] = {}
     for place, token in enumerate(tokens):
         if token.trains:
-            key = token.trajectory if gate == "trajectory" else (token.trajectory, token.row)
+            key = token.trajectory if gate == "trajectory" else (token.trajectory, token.step)
             actions.setdefault(key, []).append(place)
     total, active, everything = torch.zeros((), dtype=torch.float64), 0, 0
     for places in actions.values():

@@ -43,7 +43,7 @@ def corridor(
     """The penalty's value at a token, and its slope by the entropy that is held against the past."""
     mates = [token]
     if over == "step":
-        mates = [other for other in tokens if (other.trajectory, other.step) == (token.trajectory, token.row)]
+        mates = [other for other in tokens if (other.trajectory, other.step) == (token.trajectory, token.step)]
     entropy = math.fsum(other.entropy for other in mates) / len(mates)
     settings = {"low": low, "high": high, "outside": outside, "form": form, "floor": floor}
     value = -token.entropy + smoothing * weight_of_phase * penalty(entropy, usual, **settings)  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ def unit_of(token: Token, unit: str) -> object:
     return {
         "span": ("span", token.sample, token.span),
         "sample": ("sample", token.sample),
-        "step": ("step", token.trajectory, token.row),
+        "step": ("step", token.trajectory, token.step),
         "trajectory": ("trajectory", token.trajectory),
     }[unit]
 

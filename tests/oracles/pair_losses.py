@@ -62,7 +62,7 @@ def by_oracle(
         own = [
             i
             for i, token in enumerate(tokens)
-            if token.trains and token.trajectory == trajectory and step in (None, token.row)
+            if token.trains and token.trajectory == trajectory and step in (None, token.step)
         ]
 
         def read(name: str) -> Tensor:

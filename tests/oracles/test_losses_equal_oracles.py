@@ -152,7 +152,7 @@ def test_kl_and_entropy_are_added_at_their_weights(estimator: str, gradient: str
 
 def test_totals_are_counted_as_the_loops_count_them() -> None:
     for tokens in updates():
-        ids = sorted({(token.sample, token.trajectory, token.row) for token in tokens})
+        ids = sorted({(token.sample, token.trajectory, token.step) for token in tokens})
         if len({sample for sample, _, _ in ids}) < len(ids):
             continue  # a sample that holds a whole rollout has no step of its own
         sizes = [len(select_trained([token for token in tokens if token.sample == sample])) for sample, _, _ in ids]

@@ -45,7 +45,7 @@ def updates() -> list[tuple[list[Token], list[float], float]]:
     for _ in range(NUM_UPDATES):
         tokens = random_update(rng)
         by_step = [rng.choice([0.0, 0.005, rng.uniform(0.1, 2.0), rng.uniform(0.1, 2.0)]) for _ in range(4)]
-        drawn.append((tokens, [by_step[token.row] for token in tokens], rng.uniform(0, 1)))
+        drawn.append((tokens, [by_step[token.step] for token in tokens], rng.uniform(0, 1)))
     return drawn
 
 

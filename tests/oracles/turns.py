@@ -52,7 +52,7 @@ def factor_of_turns(tokens: Sequence[Token], *, low: float, high: float) -> dict
     changes: dict[tuple[int, int], list[float]] = {}
     for token in tokens:
         if token.trains:
-            changes.setdefault((token.trajectory, token.row), []).append(token.logp - token.old)
+            changes.setdefault((token.trajectory, token.step), []).append(token.logp - token.old)
     factors: dict[int, float] = {}
     for (trajectory, _), values in changes.items():
         change = math.fsum(values)
