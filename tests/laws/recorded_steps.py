@@ -54,7 +54,7 @@ def silent(field: StepField) -> Any:
 @st.composite
 def _step(draw: st.DrawFn, index: int, left_out: frozenset[str]) -> Step:
     """A step that may say anything but what is left out; what a whole file must say alike is said, or left out."""
-    said: dict[str, Any] = {"step": index, "response_ids": draw(_IDS), "shaped": draw(st.sampled_from((0.0, 0.25)))}
+    said: dict[str, Any] = {"index": index, "response_ids": draw(_IDS), "shaped": draw(st.sampled_from((0.0, 0.25)))}
     sampled = len(said["response_ids"])
     for name, field in HELD.items():
         if name in said:
