@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from groupwise import StepTable, methods
 from groupwise.store import RolloutsFile
@@ -21,30 +22,33 @@ STATE = "You arrive at sinkbasin 1"
 SHOWN = 3
 """The rollout whose steps are explained."""
 WIDTH, HEIGHT = 1200, 440
-TOP, ROW_GAP = 104, 36
-LEFT, RIGHT = 96, 1176
+SHOWN_AT, TOP, ROW_GAP = 142, 188, 30
+"""Where the line of the explained rollout is, and those of the others."""
+LEFT, RIGHT = 150, 1184
+BOX_LEFT, BOX_RIGHT, BOX_WIDTH = 366, 606, 220
 STYLE = """
-text { font: 14px system-ui, sans-serif; fill: #333 }
-.title { font-size: 17px; font-weight: 600 }
-.note { font-size: 14px; font-weight: 600 }
-.quiet { fill: #666 }
-.column { fill: #f1ead8 }
-.box { fill: #fff; stroke: #999 }
-.pointer { stroke: #999; fill: none }
-.solved { stroke: #2f6db3; fill: #2f6db3 }
-.failed { stroke: #a0a0a0; fill: #a0a0a0 }
-.plus { fill: #1f6fd0 }
-.minus { fill: #d9741a }
+text { font: 16px system-ui, sans-serif; fill: #24292f }
+.title { font-size: 22px; font-weight: 600 }
+.bold { font-weight: 600 }
+.quiet { fill: #59636e }
+.column { fill: #f3e8c8 }
+.box { fill: #fff; stroke: #8c959f }
+.pointer { stroke: #8c959f; stroke-width: 1.5 }
+.solved { stroke: #9cc3ee; fill: #9cc3ee }
+.failed { stroke: #c4c9ce; fill: #c4c9ce }
+.plus { fill: #0b60c4 }
+.minus { fill: #d9660a }
 .ring { stroke: #fff; stroke-width: 1.5 }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6e6e6 }
-  .quiet { fill: #a8a8a8 }
-  .column { fill: #3a3524 }
-  .box { fill: #20252b; stroke: #777 }
-  .solved { stroke: #6aa5e8; fill: #6aa5e8 }
-  .failed { stroke: #777; fill: #777 }
+  text { fill: #e6edf3 }
+  .quiet { fill: #a3adb8 }
+  .column { fill: #4a4120 }
+  .box { fill: #20262d; stroke: #7d8590 }
+  .pointer { stroke: #7d8590 }
+  .solved { stroke: #2f5f94; fill: #2f5f94 }
+  .failed { stroke: #555d66; fill: #555d66 }
   .plus { fill: #58a6ff }
-  .minus { fill: #f0933c }
+  .minus { fill: #ff9440 }
   .ring { stroke: #0d1117 }
 }
 """
@@ -59,7 +63,7 @@ def draw() -> str:
     rollouts: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         rollouts.setdefault(row["rollout"], []).append(place)
-    # Each line is moved so that its first step in the shared state stands in one column.
+    # Lines are shifted so that the first steps in the shared state form a column.
     first = {
         number: next(step for step, place in enumerate(places) if in_state(rows[place]))
         for number, places in rollouts.items()
@@ -67,59 +71,70 @@ def draw() -> str:
     before, after = max(first.values()), max(len(rollouts[number]) - first[number] for number in rollouts)
     gap = (RIGHT - LEFT) / (before + after - 1)
     column = LEFT + before * gap
+    others = sorted(set(rollouts) - {SHOWN})
+    lines = {SHOWN: SHOWN_AT} | {number: TOP + line * ROW_GAP for line, number in enumerate(others)}
+    bottom = max(lines.values())
 
     marks = [
-        f'<rect class="column" x="{column - 13:.1f}" y="{TOP - 22}" width="26" height="{8 * ROW_GAP + 8}" rx="6"/>'
-    ]
-    marks.append(text(column + 13, TOP - 32, f"all 8 rollouts reach “{STATE}”", "end", "quiet"))
-    spots: dict[int, tuple[float, float]] = {}
-    for line, (number, places) in enumerate(sorted(rollouts.items())):
-        y = TOP + line * ROW_GAP
-        kind = "solved" if any(rows[place]["reward"] > 0 for place in places) else "failed"
-        xs = [column + (step - first[number]) * gap for step in range(len(places))]
-        marks.append(text(12, y + 5, f"{number}  {kind}", "start", "quiet"))
-        marks.append(f'<line class="{kind}" x1="{xs[0]:.1f}" x2="{xs[-1]:.1f}" y1="{y}" y2="{y}" stroke-width="2"/>')
-        for x, place in zip(xs, places, strict=True):
-            if in_state(rows[place]):
-                sign = "plus" if hgpo[place] > 0 else "minus"
-                radius = 5 + 3 * min(abs(hgpo[place]), 1.6)
-                marks.append(f'<circle class="{sign} ring" cx="{x:.1f}" cy="{y}" r="{radius:.1f}"/>')
-                spots[place] = (x, y)
-            else:
-                marks.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y}" r="2.5"/>')
-    explained = [place for place in rollouts[SHOWN] if in_state(rows[place])]
-    for at, rise, place in zip((700, 944), (22, 13), explained, strict=True):
-        x, y = spots[place]
-        words = f"step {rows[place]['step']}: {rows[place]['action'].removesuffix(' with sinkbasin 1')}"
-        marks.append(f'<path class="pointer" d="M {x:.1f} {y - 8} V {y - rise} H {at + 24} V 68"/>')
-        marks.append(f'<rect class="box" x="{at}" y="22" width="232" height="46" rx="6"/>')
-        marks.append(text(at + 12, 41, words, "start", ""))
-        marks.append(text(at + 12, 60, f"HGPO {hgpo[place]:+.2f}, GRPO {grpo[place]:+.2f}", "start", "note"))
-    marks.append(text(12, 30, "Which step made the difference?", "start", "title"))
-    marks.append(text(12, 50, "One ALFWorld task, eight rollouts, a dot per step.", "start", "quiet"))
-    bottom = TOP + 8 * ROW_GAP + 24
-    marks.append(
-        f'<circle class="plus" cx="18" cy="{bottom - 5}" r="7"/>'
-        + text(32, bottom, "positive HGPO advantage", "start", "")
-    )
-    marks.append(
-        f'<circle class="minus" cx="228" cy="{bottom - 5}" r="7"/>'
-        + text(242, bottom, "negative; a larger dot is a larger advantage", "start", "")
-    )
-    marks.append(
+        text(12, 30, "Which step made the difference?", "start", "title"),
+        text(RIGHT, 30, "Eight rollouts of one ALFWorld task, one dot per step", "end", "quiet"),
+        f'<rect class="column" x="{column - 13:.1f}" y="{SHOWN_AT - 16}" width="26" height="{bottom - SHOWN_AT + 32}" '
+        'rx="6"/>',
         text(
-            RIGHT,
-            bottom,
-            f"GRPO gives {grpo[rollouts[SHOWN][0]]:+.2f} to every step of rollout {SHOWN}.",
-            "end",
+            column,
+            bottom + 34,
+            f"All 8 rollouts reach this state: “{STATE}”. Coloured dots are steps in it.",
+            "middle",
             "quiet",
+        ),
+    ]
+    for number, places in rollouts.items():
+        y, is_solved = lines[number], any(rows[place]["reward"] > 0 for place in places)
+        kind = "solved" if is_solved else "failed"
+        xs = [column + (step - first[number]) * gap for step in range(len(places))]
+        marks.append(text(12, y + 5, f"rollout {number} {kind}", "start", "bold" if number == SHOWN else "quiet"))
+        marks.append(f'<line class="{kind}" x1="{xs[0]:.1f}" x2="{xs[-1]:.1f}" y1="{y}" y2="{y}" stroke-width="2.5"/>')
+        explained = 0
+        for x, place in zip(xs, places, strict=True):
+            if not in_state(rows[place]):
+                marks.append(f'<circle class="{kind}" cx="{x:.1f}" cy="{y}" r="3.5"/>')
+                continue
+            if number == SHOWN:
+                marks += explain(rows[place], hgpo[place], x, left=(BOX_LEFT, BOX_RIGHT)[explained])
+                explained += 1
+            sign = "plus" if hgpo[place] > 0 else "minus"
+            radius = 4.5 + 5 * min(abs(hgpo[place]), 1.2)
+            marks.append(f'<circle class="{sign} ring" cx="{x:.1f}" cy="{y}" r="{radius:.1f}"/>')
+        if number == SHOWN:
+            marks.append(text(xs[-1] + 16, y + 5, f"GRPO: {grpo[places[0]]:+.2f} for every step", "start", "bold"))
+    at = HEIGHT - 8
+    for x, kind, size, words in (
+        (18, "plus", 8, "positive HGPO advantage"),
+        (270, "minus", 8, "negative HGPO advantage"),
+        (532, "failed", 3.5, "other steps"),
+    ):
+        marks.append(
+            f'<circle class="{kind}" cx="{x}" cy="{at - 5}" r="{size}"/>{text(x + 14, at, words, "start", "")}'
         )
-    )
     body = "\n".join(marks)
-    label = "Eight rollouts of one task. Steps in a state that all of them reach are coloured by their HGPO advantage."
+    label = (
+        f"Eight rollouts of one task. GRPO gives every step of rollout {SHOWN} the same advantage. HGPO compares steps "
+        "in a state that all rollouts reach, and gives them different advantages."
+    )
     size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
     return f"{head}\n<style>{STYLE}</style>\n{body}\n</svg>\n"
+
+
+def explain(row: dict[str, Any], advantage: float, x: float, *, left: int) -> list[str]:
+    """A box above a step, with its action and its advantage."""
+    words = f"step {row['step']}: {row['action'].removesuffix(' with sinkbasin 1')}"
+    return [
+        f'<line class="pointer" x1="{x:.1f}" x2="{x:.1f}" y1="{SHOWN_AT}" y2="104"/>',
+        f'<rect class="box" x="{left}" y="52" width="{BOX_WIDTH}" height="54" rx="6"/>',
+        text(left + 12, 73, words, "start", ""),
+        text(left + 12, 96, f"HGPO: {advantage:+.2f}", "start", "bold"),
+    ]
 
 
 def in_state(row: dict[str, object]) -> bool:
