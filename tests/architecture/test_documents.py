@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -32,22 +33,21 @@ def test_the_python_blocks_of_the_readme_run_one_after_another() -> None:
 
 def test_the_readme_gives_the_numbers_that_come_out() -> None:
     block = PYTHON_BLOCK.findall(README.read_text(encoding="utf-8"))[0]
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(compile(block, "README.md", "exec"), names)
-    credit = names["credit"]
-    numbers = re.search(r"credit\.values +# .*?: (-?[\d.]+(?:, -?[\d.]+)*)", block)
-    assert numbers is not None
-    # Epsilon keeps the numbers a few millionths short of the round ones.
-    expected = pytest.approx([float(number) for number in numbers[1].split(", ")], abs=1e-5)
-    assert credit.values.tolist() == expected  # type: ignore[attr-defined]
+    shown = re.findall(r"^(\w+)\.values +# rounded: (-?[\d.]+(?:, -?[\d.]+)*)$", block, re.MULTILINE)
+    assert [name for name, _ in shown] == ["grpo", "credit"]
+    for name, numbers in shown:
+        assert names[name].values.round(2).tolist() == [float(number) for number in numbers.split(", ")]
+    assert names["credit"].values[0] > 0, "the step that won has a positive advantage"
     compared = re.search(r"credit\.compared +# ((?:True|False)(?:, (?:True|False))*)", block)
     assert compared is not None
-    assert [str(flag) for flag in credit.compared.tolist()] == compared[1].split(", ")  # type: ignore[attr-defined]
+    assert [str(flag) for flag in names["credit"].compared.tolist()] == compared[1].split(", ")
 
 
 def test_the_counts_of_the_readme_are_those_of_what_there_is() -> None:
     text = README.read_text(encoding="utf-8")
-    counted = re.findall(r"of the same parts; there are (\d+)\.|\*\*(\d+) methods, of", text)
+    counted = re.findall(r"\[(\d+) methods\]\(docs/reference/methods\.md\)|There are (\d+) methods, of", text)
     assert [int(first or second) for first, second in counted] == [len(methods.names())] * 2
     oracles = (ROOT / "tests" / "oracles" / "test_methods_equal_oracles.py").read_text(encoding="utf-8")
     num_tables = re.search(r"^NUM_TABLES = (\d+) if THOROUGH", oracles, re.MULTILINE)
@@ -57,8 +57,8 @@ def test_the_counts_of_the_readme_are_those_of_what_there_is() -> None:
 
 def test_the_readme_counts_conformance_cases_as_their_page_does() -> None:
     counted = re.search(
-        r"of \[(\d+) conformance cases\]\(conformance/README\.md\) (\d+) can be\s+"
-        r"put to (verl \S+) and (\d+) to (TRL \S+) too",
+        r"Of \[(\d+) conformance cases\]\(docs/why/conformance\.md\), (\d+) also run on (verl \S+) "
+        r"and (\d+) on (TRL \S+)\.",
         README.read_text(encoding="utf-8"),
     )
     assert counted is not None
