@@ -36,7 +36,7 @@ from table_text import interval, percent, result, success, table, times
 
 DOCS = Path(__file__).parent
 FULL = DOCS.parent / "benchmarks" / "pages"
-PAGES = (FULL / "results.md", FULL / "performance.md", DOCS / "reference" / "environments.md", FULL / "aliased.md")
+PAGES = (FULL / "results.md", FULL / "performance.md", FULL / "line_credit.md", FULL / "aliased.md")
 PAGES_WITHOUT_TABLES = (FULL / "prefix_sharing.md",)
 """Pages that quote records and have none of these tables: only commits are written there."""
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")

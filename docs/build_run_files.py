@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from build_slots import places, protocols, protocols_of_slots, summary
+from build_slots import name_places, places, protocols, protocols_of_slots, summary
 
 from groupwise.parts.part import CATALOGUES
 from groupwise.training.config.schema import make_run_schema
@@ -92,13 +92,13 @@ class Settings:
         tables = [f'`kind = "{kind}"`: {kinds[kind]["description"]}\n\n{make_table(kinds[kind])}' for kind in shown]
         return "\n".join([*tables, f"[All kinds and their settings](parts/{slot}.md).\n"])
 
-    def _write_slot(self, slot: str, about: str, where: Iterable[str]) -> str:
+    def _write_slot(self, slot: str, about: str, where: list[str]) -> str:
         kinds = [
             f"## {kind}\n\n{entry['description']}\n"
             + (f"\n{table}" if (table := make_table(entry, base="../")) else "")
             for kind, entry in self.read_kinds(slot).items()
         ]
-        head = f"# {slot}: kinds and settings\n\n{WRITTEN}\n\n{about}\n\nIn a run file: {', '.join(where)}. "
+        head = f"# {slot}: kinds and settings\n\n{WRITTEN}\n\n{about}\n\nIn a run file: {name_places(where)}. "
         own = "A class of your own needs these [methods](../../howto/extending/slots.md).\n"
         return "\n".join([head + own, *kinds])
 

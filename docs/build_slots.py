@@ -143,7 +143,7 @@ def tables() -> str:
     """The table of slots, then that of what parts open."""
     known, where = protocols(), places()
     rows = [
-        f"| {_slot_cell(slot)} | {_place_cell(where[slot])} | {_code([known[name] for name in names])} "
+        f"| {_slot_cell(slot)} | {name_places(where[slot])} | {_code([known[name] for name in names])} "
         f"| {' '.join(summary(known[name]) for name in names)} |\n"
         for slot, names in sorted(protocols_of_slots().items(), key=lambda item: list(CATALOGUES).index(item[0]))
     ]
@@ -161,7 +161,7 @@ def _slot_cell(slot: str) -> str:
     return f"`{slot}`<br>[kinds](../../reference/{kinds}){page}"
 
 
-def _place_cell(where: list[str]) -> str:
+def name_places(where: list[str]) -> str:
     """Two of the places; `relative`, which most methods are made of, before the others."""
     first = sorted(where, key=lambda place: "`relative`" not in place)[:2]
     more = f" and {len(where) - 2} more" if len(where) > 2 else ""

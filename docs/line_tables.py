@@ -53,7 +53,7 @@ def _compare_learning(unit: str, words: str) -> str:
         )
     other = "sampled tokens" if unit == "episodes" else "rollouts that train"
     head = (
-        f"after {compared['common']:,} {words} ([result](../../benchmarks/results/line_learning.json))",
+        f"after {compared['common']:,} {words} ([result](../results/line_learning.json))",
         *("learning rate", "updates", other, "success", "mean success on the way"),
         *("that is more than GRPO's by, points", "probability of more than GRPO", "curve, %"),
     )

@@ -22,7 +22,8 @@ PYTHON_RUN_BY = {
     "README.md": "tests/architecture/test_documents.py",
     "docs/howto/alarms.md": "tests/unit/training/test_python_runs.py",
     "docs/howto/audit.md": "tests/end_to_end/test_audit_page.py",
-    "docs/reference/environments.md": "tests/unit/envs/test_environments_page.py",
+    "docs/reference/envs/aliased.md": "tests/unit/envs/test_environments_page.py",
+    "benchmarks/pages/line_credit.md": "tests/unit/envs/test_environments_page.py",
     "docs/learn/idea_to_model.md": "tests/end_to_end/idea_to_model.py",
     "docs/howto/mixtures.md": "tests/end_to_end/test_mixture.py",
     "docs/howto/python.md": "tests/unit/training/test_python_runs.py",
@@ -40,7 +41,6 @@ PAGES = [page for page in current_pages() if not page.startswith("docs/methods/n
 TOML = [block for page in PAGES for block in blocks_of(page, "toml")]
 SHELL = [block for page in PAGES for block in blocks_of(page, "bash", "sh", "console")]
 OWN_MODULES = {
-    "guess": "docs/reference/environments.md",
     "thermostat": "docs/learn/own_environment.md",
     "sooner": "docs/learn/own_method.md",
     "rewards": "docs/learn/own_data.md",

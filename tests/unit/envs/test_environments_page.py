@@ -1,111 +1,56 @@
-"""docs/reference/environments.md: its example passes the checker, its transcripts are true."""
+"""The pages of environments are what the environments are: lists, settings, rules, transcripts, Python."""
 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-from typing import Any
 
+import build_environments
 import pytest
-from typer.testing import CliRunner
 
-from groupwise import ConfigError
-from groupwise.cli.main import app
-from groupwise.envs import SPLITS
-from groupwise.envs.checker import RULES
 from groupwise.parts.part import load_catalogue
 
-PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "environments.md").read_text(encoding="utf-8")
-OUTSIDE = {
-    "gymnasium",
-    "alfworld",
-    "textworld",
-    "textworld_express",
-    "scienceworld",
-    "bfcl",
-    "babyai",
-    "sokoban",
-    "textarena",
-    "gem",
-    "openenv",
-    "reasoning_gym",
-    "math",
-    "data_set",
-    "mixture",
-    "webshop",
-}
-"""Kinds whose tasks come from a package, from files or from other kinds."""
-KINDS = [kind for kind in load_catalogue("env") if kind not in OUTSIDE]
+DOCS = Path(__file__).parents[3] / "docs"
+ENVS = DOCS / "reference" / "envs"
+LINES = DOCS.parent / "benchmarks" / "pages" / "line_credit.md"
+WITHOUT_TRANSCRIPT = {"mixture": "those of its members", "openenv": "needs a server", "webshop": "needs its catalogue"}
 
 
-def block(pattern: str) -> str:
-    match = re.search(pattern + r"\n(.*?)```", PAGE, re.DOTALL)
-    assert match is not None
-    return match[1].strip()
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
-def as_it_comes(kind: str) -> Any:
-    """The environment with its defaults; leave the test where its extra is not installed."""
-    part: Any = load_catalogue("env")[kind]()
-    try:
-        environment = part.open(part.task_set("test")[0])
-        environment.act(environment.expert())
-    except ConfigError as error:
-        if "needs a package that is not installed" not in str(error):
-            raise
-        pytest.skip(str(error))
-    return part
-
-
-def transcript(part: Any) -> str:
-    environment = part.open(part.task_set("test")[0])
-    first = environment.observe()
-    lines = [*([f"(goal: {first.goal})"] if first.goal else []), first.text]
-    while True:
-        action = environment.expert()
-        outcome = environment.act(action)
-        lines += [f"> {action}", outcome.observation.text]
-        if outcome.ended:
-            return "\n".join([*lines, f"(reward {outcome.reward}, success {outcome.success})"])
-
-
-def test_the_example_passes_the_checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    monkeypatch.delitem(sys.modules, "guess", raising=False)
-    (tmp_path / "guess.py").write_text(block("```python"), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    ran = CliRunner().invoke(app, ["check", "env", "guess:Guess"])
-    assert ran.exit_code == 0, ran.stdout
-    shown = [line.strip() for line in ran.stdout.splitlines()]
-    written = [line.strip() for line in block("<!-- report -->\n```text").splitlines()]
-    assert shown[:-1] == written[:-1], "the last line is the speed"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_transcripts_are_what_happens(kind: str) -> None:
-    assert block(f"<!-- transcript: {kind} -->\n```text") == transcript(as_it_comes(kind))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_task_set_sizes_are_true(kind: str) -> None:
-    part = as_it_comes(kind)
-    assert f"| {kind} | {' | '.join(f'{len(part.task_set(split)):,}' for split in SPLITS)} |" in PAGE
-
-
-def test_every_rule_is_listed_with_its_reason() -> None:
-    page = " ".join(PAGE.split())
-    for rule in RULES:
-        assert f"- `{rule.__name__}`: {' '.join((rule.__doc__ or '').split())}" in page
-
-
-def test_the_reasoning_gym_transcript_is_what_happens() -> None:
-    pytest.importorskip("reasoning_gym", reason="the extra `reasoning` is not installed")
-    part: Any = load_catalogue("env")["reasoning_gym"](family="chain_sum", options={"max_terms": 3, "max_digits": 2})
-    assert block("<!-- transcript: reasoning_gym -->\n```text") == transcript(part)
+@pytest.mark.parametrize("path", [build_environments.INDEX, build_environments.PROTOCOL, build_environments.STEP_INFO])
+def test_lists_are_what_the_script_would_write(path: Path) -> None:
+    assert build_environments.fill_blocks(read(path)) == read(path), "run `python docs/build_environments.py`"
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", ["bfcl", "babyai", "sokoban"])
-def test_transcripts_from_packages_are_what_happens(kind: str) -> None:
-    assert block(f"<!-- transcript: {kind} -->\n```text") == transcript(as_it_comes(kind))
+@pytest.mark.parametrize("kind", load_catalogue("env"))
+def test_settings_and_transcript_are_what_the_script_would_write(kind: str) -> None:
+    """A transcript whose package is not installed is not compared."""
+    page = read(ENVS / f"{kind}.md")
+    assert build_environments.fill_environment(page, kind) == page, "run `python docs/build_environments.py`"
+
+
+def test_every_environment_has_a_page_with_settings_and_a_transcript() -> None:
+    pages = {path.stem: read(path) for path in ENVS.glob("*.md") if path != build_environments.STEP_INFO}
+    assert set(pages) == set(load_catalogue("env"))
+    assert {kind for kind, page in pages.items() if "<!-- settings -->\n| field |" not in page} == set()
+    transcripts = {kind for kind, page in pages.items() if re.search("<!-- transcript.*-->\n```text\n.", page)}
+    assert set(pages) - transcripts == set(WITHOUT_TRANSCRIPT)
+
+
+def test_a_changed_setting_and_a_changed_transcript_are_found() -> None:
+    page = read(ENVS / "lookup.md")
+    assert "Right." in page
+    assert "| `hops` | " in page
+    for changed in (page.replace("Right.", "Wrong."), page.replace("| `hops` | ", "| `jumps` | ")):
+        assert build_environments.fill_environment(changed, "lookup") == page
+
+
+@pytest.mark.parametrize("path", [ENVS / "aliased.md", LINES], ids=lambda path: path.stem)
+def test_the_python_of_a_page_runs(path: Path) -> None:
+    [code] = re.findall(r"```python\n(.*?)```", read(path), re.DOTALL)
+    assert "assert " in code
+    exec(compile(code, str(path), "exec"), {})

@@ -1,7 +1,7 @@
 """How environments write step info.
 
 An environment lists the names of its step info in a class variable `writes`, as scorers do. A name means the same in
-all environments; `docs/build_info.py` has the table. If a value is not known for a step, its name is absent; it is
+all environments; `docs/build_environments.py` has the table. If a value is not known for a step, its name is absent; it is
 never 0, False or an empty text.
 """
 

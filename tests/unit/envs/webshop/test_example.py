@@ -15,7 +15,7 @@ from groupwise.training.config.run_file import load_run
 
 ROOT = Path(__file__).parents[4]
 EXAMPLE = ROOT / "examples" / "webshop.toml"
-PAGE = (ROOT / "docs" / "reference" / "environments.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "envs" / "webshop.md").read_text(encoding="utf-8")
 RELEASED = {
     "env.size": "1000",
     "env.goals": "synthetic",
