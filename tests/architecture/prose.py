@@ -1,19 +1,29 @@
 """Sentences as a reader meets them: in pages, help texts, errors and reports, without code, tables and headings.
 
-`python -m tests.architecture.prose docs/learn docs/howto/report.md` lists by page what is too long, the mean, and
-home-made words.
+`python -m tests.architecture.prose docs/learn docs/howto/report.md src/groupwise/report` lists what is too long, and
+home-made words. `python -m tests.architecture.prose --lower` writes the counts of now into the record of
+`test_prose.py`, in which they may only fall.
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from tests.architecture.markdown import FENCE
-from tests.architecture.sources import ROOT
+import typer
+
+from tests.architecture.markdown import FENCE, pages, text_of
+from tests.architecture.sources import PACKAGE, ROOT, files
+
+RECORD = ROOT / "tests" / "architecture" / "prose_counts.json"
+LIST = "python -m tests.architecture.prose"
 
 LONGEST = 30
 """A sentence has at most so many words."""
@@ -83,51 +93,131 @@ def sentences_of_page(text: str) -> list[str]:
     return [sentence for paragraph in paragraphs_of_page(text) for sentence in sentences_of(paragraph)]
 
 
-def texts_of_errors(source: str) -> Iterator[str]:
-    """What `raise` statements of a module say; a value in the middle counts as one word."""
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Raise) or node.exc is None:
-            continue
-        inner: set[int] = set()
-        for part in ast.walk(node.exc):
-            if isinstance(part, ast.JoinedStr):
-                inner.update(id(value) for value in part.values)
-                yield "".join(str(value.value) if isinstance(value, ast.Constant) else "X" for value in part.values)
-            elif isinstance(part, ast.Constant) and isinstance(part.value, str) and id(part) not in inner:
-                yield part.value
+def texts_of_module(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """What a module says to readers: texts of `raise` statements as "errors", docstrings of fields as "fields"."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            yield from (("errors", text) for text in texts_of_strings(node.exc))
+        elif isinstance(node, ast.ClassDef):
+            for field, after in pairwise(node.body):
+                if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr):
+                    yield from (("fields", text) for text in texts_of_strings(after))
 
 
-def texts_of_strings(source: str) -> Iterator[str]:
-    """The strings of a module that are texts for readers: six words or more, and no docstring."""
-    tree = ast.parse(source)
-    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+def texts_of_strings(tree: ast.AST) -> Iterator[str]:
+    """The strings below a node; a value in the middle of one counts as one word."""
+    inner: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             inner.update(id(value) for value in node.values)
-            text = "".join(str(value.value) if isinstance(value, ast.Constant) else "X" for value in node.values)
+            yield "".join(str(value.value) if isinstance(value, ast.Constant) else "X" for value in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
-            text = node.value
-        else:
-            continue
-        if id(node) not in inner and count_words(text) >= 6:
-            yield text
+            yield node.value
+
+
+def texts_of_template(text: str) -> Iterator[str]:
+    """The texts of a template of HTML; what a program puts in counts as one word."""
+    text = re.sub(r"\{#.*?#\}|<(style|script)\b.*?</\1>", "", text, flags=re.DOTALL)
+    text = re.sub(r"\{\{.*?\}\}", "X", re.sub(r"\{%.*?%\}", "", text, flags=re.DOTALL), flags=re.DOTALL)
+    text = re.sub(r"</?(?:a|b|code|em|i|span|strong|sub|sup)\b[^>]*>", "", text)
+    for piece in re.split(r"<[^>]*>|\n\s*\n", text):
+        if piece.strip():
+            yield " ".join(piece.split())
+
+
+def texts_of_help() -> Iterator[tuple[str, str]]:
+    """What `groupwise ... --help` says: the command, and its own sentences and those of its options."""
+    from groupwise.cli.main import app
+
+    waiting: list[tuple[str, Any]] = [("groupwise", typer.main.get_command(app))]
+    while waiting:
+        name, command = waiting.pop()
+        waiting += [(f"{name} {inner}", given) for inner, given in getattr(command, "commands", {}).items()]
+        for text in [command.help, *(getattr(parameter, "help", None) for parameter in command.params)]:
+            yield from ((name, " ".join(paragraph.split())) for paragraph in (text or "").split("\n\n"))
+
+
+def faults_of(sentences: Iterable[str]) -> list[str]:
+    """Sentences that are too long, and home-made words, each with its sentence."""
+    faults: list[str] = []
+    for sentence in sentences:
+        if (count := count_words(sentence)) > LONGEST:
+            faults.append(f"{count} words: {sentence}")
+        faults += [f"{word}: {sentence}" for word in home_made_words(sentence)]
+    return faults
+
+
+def faults_of_page(text: str) -> list[str]:
+    """Those of its sentences, and that they are too long on average."""
+    sentences = sentences_of_page(text)
+    mean = sum(map(count_words, sentences)) / max(len(sentences), 1)
+    return [*faults_of(sentences), *([f"mean {mean:.1f} words"] if mean > MEAN else [])]
+
+
+def faults_of_file(path: Path) -> dict[str, list[str]]:
+    """What is found in a page, a module or a template, by the kind of text."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return {"page": faults_of_page(text)}
+    if path.suffix != ".py":
+        return {"report": faults_of(flatten(texts_of_template(text)))}
+    tree, faults = ast.parse(text), dict[str, list[str]]()
+    for kind, said in texts_of_module(tree):
+        faults.setdefault(kind, []).extend(faults_of(sentences_of(said)))
+    if path.parent.name == "report":
+        said = (text for text in texts_of_strings(tree) if " " in text.strip())
+        faults["report"] = faults_of(flatten(said))
+    return faults
+
+
+def flatten(texts: Iterable[str]) -> Iterator[str]:
+    return (sentence for text in texts for sentence in sentences_of(text))
+
+
+def is_plain(page: str) -> bool:
+    """Whether a page may have no fault at all: what a new user reads first."""
+    return page == "README.md" or page.startswith(("docs/learn/", "docs/howto/"))
+
+
+def count_faults() -> dict[str, int]:
+    """Faults of everything that readers see: by page, and by package and kind of text. Nothing stands for none."""
+    counts = Counter[str]()
+    for page in pages():
+        if not page.startswith("docs/methods/") or page.startswith("docs/methods/notes/"):  # the others are generated
+            counts[page] = len(faults_of_page(text_of(page)))
+    for path in files(PACKAGE):
+        if path.suffix in (".py", ".j2"):
+            package = path.relative_to(PACKAGE).parts[0]
+            for kind, faults in faults_of_file(path).items():
+                counts[f"src/groupwise/{package}: {kind}"] += len(faults)
+    counts["help"] = len(faults_of(flatten(text for _, text in texts_of_help())))
+    return {name: count for name, count in sorted(counts.items()) if count}
+
+
+def read_record() -> dict[str, int]:
+    record: dict[str, int] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return record
+
+
+def write_record() -> None:
+    """Lower the recorded counts to those of now; none may rise, and no page may come to the record."""
+    record, counts = read_record(), count_faults()
+    if risen := {name: count for name, count in counts.items() if count > record.get(name, 0)}:
+        sys.exit(f"these counts have risen, rewrite the sentences that `{LIST} PATH` lists: {risen}")
+    RECORD.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
 
 
 def main(names: list[str]) -> None:
+    if names == ["--lower"]:
+        return write_record()
     for name in names:
-        given = Path(name)
-        for path in sorted(given.rglob("*.md")) if given.is_dir() else [given]:
-            text = path.read_text(encoding="utf-8")
-            sentences = sentences_of_page(text)
-            counts = [count_words(sentence) for sentence in sentences]
-            where = path.resolve().relative_to(ROOT) if path.resolve().is_relative_to(ROOT) else path
-            print(f"{where}: {len(counts)} sentences, mean {sum(counts) / max(len(counts), 1):.1f} words")  # noqa: T201
-            for sentence, count in zip(sentences, counts, strict=True):
-                if count > LONGEST:
-                    print(f"  {count} words: {sentence[:150]}")  # noqa: T201
-            for sentence in sentences:
-                for word in home_made_words(sentence):
-                    print(f"  {word}: {sentence[:150]}")  # noqa: T201
+        given = Path(name).resolve()
+        found = [path for path in files(given) if path.suffix in (".md", ".py", ".j2")] if given.is_dir() else [given]
+        for path in found:
+            for kind, faults in faults_of_file(path).items():
+                for fault in faults:
+                    print(f"{path.relative_to(ROOT)} ({kind}) {fault[:180]}")  # noqa: T201
+    return None
 
 
 if __name__ == "__main__":

@@ -66,20 +66,18 @@ UNKNOWN = [
     ),
     (
         "rollout.top_p=0.9",
-        "RunConfig: rollout: RolloutConfig: top_p: no engine cuts the distribution: the log-probs of what is left "
-        "would not be the policy's, and every ratio of the loss would be off (0.69 nats at top_p = 0.5); "
-        "use temperature",
+        "RunConfig: rollout: RolloutConfig: top_p: no engine here truncates the distribution: its log-probs would not "
+        "be the policy's, and every ratio of the loss would be wrong (by 0.69 nats at top_p = 0.5); use temperature",
     ),
     (
         "engine.stop=['</action>']",
-        "RunConfig: engine: LocalEngine: stop: a response ends with the token that ends a turn, never at a string: "
-        "text follows from tokens, and a string may end within one; limit max_tokens, or read the action out of the "
-        "response with rollout.action_parser",
+        "RunConfig: engine: LocalEngine: stop: a response ends with the token that ends a turn, never at a string, "
+        "because a string may end inside a token; limit max_tokens, or parse the action with rollout.action_parser",
     ),
     (
         "evaluation.repetition_penalty=1.1",
-        "RunConfig: evaluation: EvaluationConfig: repetition_penalty: no engine penalises tokens for having been said: "
-        "the learner could not compute the same distribution; reward what you want instead",
+        "RunConfig: evaluation: EvaluationConfig: repetition_penalty: no engine here penalises repeated tokens, "
+        "because the learner could not compute the same distribution; use a reward instead",
     ),
 ]
 """A name that is not one, at each level of the file."""

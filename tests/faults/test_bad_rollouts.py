@@ -44,15 +44,15 @@ def messages(path: Path) -> set[str]:
     [
         (
             '{"task": "t", "rollout": 0, "step": 0, "reward": 0, "reward": 1}',
-            "the key 'reward' stands twice in one object; repair or drop the line",
+            "the key 'reward' appears twice in one object; repair or drop the line",
         ),
         (
             '{"task": "t", "rollout": 0, "step": 0, "reward": 0, "state": [{"x": 1, "x": 1}]}',
-            "the key 'x' stands twice in one object; repair or drop the line",
+            "the key 'x' appears twice in one object; repair or drop the line",
         ),
         (
             '{"task": "t", "rollout": 0, "step": 0, "reward": 0, "extra": {"\\ud800": 1, "\\\\ud800": 2}}',
-            "the key '\\\\ud800' stands twice in one object; repair or drop the line",
+            "the key '\\\\ud800' appears twice in one object; repair or drop the line",
         ),
         (
             '{"task": "t", "rollout": 0, "step": 0, "reward": 0, "state": ' + "[" * 50_000 + "]" * 50_000 + "}",

@@ -67,7 +67,10 @@ def test_files_that_are_no_text(tmp_path: Path, content: bytes, reason: str) -> 
 def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     os.mkfifo(path)
-    expected = "cannot be read (a pipe or a device is no file; copy it into one); give a run file (TOML) or the folder"
+    expected = (
+        "cannot be read (this is a pipe or a device; copy its content into a file); give a run file (TOML) or the "
+        "folder"
+    )
     assert message(path) == f"{expected} of a run"
     with pytest.raises(FileError, match="a pipe or a device is no file"):
         TaskSetFile.read(path)

@@ -169,7 +169,9 @@ def test_spans_of_one_token_and_one_span_an_answer_have_the_other_ratios_to_the_
     totals = totals_of(near)
     alone = columns_of([dataclasses.replace(token, span=number) for number, token in enumerate(near)])
     assert run(loss, alone, totals) == run(by_token, alone, totals)
-    whole = columns_of([dataclasses.replace(token, span=3, sample=10 * token.trajectory + token.step) for token in near])
+    whole = columns_of(
+        [dataclasses.replace(token, span=3, sample=10 * token.trajectory + token.step) for token in near]
+    )
     assert run(loss, whole, totals) == run(by_answer, whole, totals)
 
 

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from groupwise.training.config.run_config import RunConfig
 
 
+TRAINER = ("torch", "transformers", "tokenizers", "safetensors", "peft")
+"""The packages of the extra `train`."""
+
+
 def need_trainer() -> None:
     """Raise an error if packages of the extra `train` are missing."""
-    trainer = ("torch", "transformers", "tokenizers", "safetensors", "peft")
-    missing = [name for name in trainer if find_spec(name) is None]
+    missing = [name for name in TRAINER if find_spec(name) is None]
     if missing:
         raise ConfigError(f"this command needs {', '.join(missing)}: pip install 'groupwise[train]'")
 
@@ -42,7 +45,7 @@ def load_run_config(folder: Path, set_: list[str] | None = None, unset: list[str
 
 # Run files with `--set` and `--unset`.
 
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting. Repeatable.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting. Repeatable.")]
 Unset = Annotated[
     list[str] | None, typer.Option("--unset", metavar="KEY", help="Use the default of a setting. Repeatable.")
 ]
@@ -75,7 +78,8 @@ def build_algorithm(text: str) -> Algorithm:
 # Options of commands that read rollouts.
 
 Format = Annotated[
-    str, typer.Option(help="File format: auto, groupwise, verl_agent (also verl's own dumps) or verifiers.")
+    str,
+    typer.Option(metavar="NAME", help="File format: auto, groupwise, verl_agent (also verl's own dumps) or verifiers."),
 ]
 
 MapEntries = Annotated[
@@ -83,8 +87,8 @@ MapEntries = Annotated[
     typer.Option(
         "--map",
         metavar="KEY=COLUMN,...",
-        help="Column of each key, for JSON Lines or Parquet files of any program, for example "
-        "task=prompt_id,reward=reward_model.score. Without rollout, every row is a rollout.",
+        help="Column of each key, for files of any program: task=prompt_id,reward=score. Without rollout, every row is "
+        "one rollout.",
     ),
 ]
 
@@ -95,10 +99,10 @@ def read_column_map(entries: Sequence[str] | None) -> Mapping[str, str] | None:
 
 # The right to run code of a run file, which may come from someone else.
 #
-# `train`, `launch`, `sweep`, `warmup`, `check env`, `check engine` and `check part` run the code that they get. Every
-# other command only reads and imports nothing that a run names, unless it has `--trust`.
+# `demo`, `train`, `launch`, `sweep`, `warmup`, `check env`, `check engine` and `check part` run the code that they get.
+# Every other command only reads and imports nothing that a run names, unless it has `--trust`.
 
-COMMANDS_THAT_RUN = ("train", "launch", "sweep", "warmup")
+COMMANDS_THAT_RUN = ("demo", "train", "launch", "sweep", "warmup")
 
 
 def set_rights(context: typer.Context, *, may_run: bool) -> None:

@@ -41,19 +41,28 @@ METHODS = ("grpo", "gigpo", "hgpo")
 
 
 def audit(
-    file: Annotated[Path, typer.Argument(help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="ROLLOUTS", help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")
+    ],
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Method to compare: NAME, NAME:KEY=VALUE,... or a TOML file. Repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="Method: NAME, NAME:KEY=VALUE,... or a run file. Repeatable; default: grpo, gigpo and hgpo.",
+        ),
     ] = None,
-    depth: Annotated[int, typer.Option(help="Largest number of earlier states to compare.", min=0, max=16)] = 4,
-    gamma: Annotated[float, typer.Option(help="Discount factor of the compared returns.", min=0, max=1)] = 0.95,
+    depth: Annotated[
+        int, typer.Option(metavar="N", help="Largest number of earlier states to compare.", min=0, max=16)
+    ] = 4,
+    gamma: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Discount factor of the compared returns.", min=0, max=1)
+    ] = 0.95,
     format: Format = "auto",
     map_: MapEntries = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Audit recorded rollouts: groups, histories, and the advantages of steps and tokens under several methods."""
+    """Audit recorded rollouts under several methods. Groups, histories and advantages are compared."""
     algorithms = {name: build_algorithm(name) for name in method or METHODS}
     if not method and (file / CONFIG).is_file():
         algorithms |= _load_own_algorithm(file)

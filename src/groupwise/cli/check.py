@@ -19,6 +19,7 @@ from groupwise.cli.arguments import (
     read_column_map,
     set_rights,
 )
+from groupwise.cli.help import Command, CommandGroup
 from groupwise.cli.screen import file_progress, output, print_json
 from groupwise.envs.checker import NUM_TASKS, check_environment
 from groupwise.parts.check_part import check_part
@@ -30,7 +31,7 @@ from groupwise.system.errors import ConfigError
 from groupwise.system.quoted_errors import RuleResult
 from groupwise.training.config.run_file import parse_settings
 
-app = typer.Typer(no_args_is_help=True, help="Check your rollouts, environment, engine or part.")
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Check your rollouts, environment, engine or part.")
 RULE_WORDS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested": ("not tested", "dim")}
 """Printed word and colour of each status of a rule."""
 
@@ -41,14 +42,14 @@ def check(context: typer.Context) -> None:
     set_rights(context, may_run=context.invoked_subcommand in ("env", "engine", "part"))
 
 
-@app.command("engine")
+@app.command("engine", cls=Command)
 def engine(
-    file: Annotated[Path, typer.Argument(help="Run file (TOML). Its sections model and engine are used.")],
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file. Its sections model and engine are used.")],
     set_: Set = None,
     unset: Unset = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Test the engine of a run file against the rules of the loop; exit with status 1 if one is broken."""
+    """Test the engine of a run file against the rules of the loop. If one is broken, the exit status is 1."""
     need_trainer()
     config = load_run_file(file, set_, unset)
     from groupwise.training.doctor.doctor import check_run_engine
@@ -57,14 +58,14 @@ def engine(
     _show_rules(results, config.engine, {"engine": config.config()["engine"]}, as_json=as_json)
 
 
-@app.command("rollouts")
+@app.command("rollouts", cls=Command)
 def rollouts(
-    file: Annotated[Path, typer.Argument(help="Rollouts: .jsonl, .jsonl.gz or .parquet.")],
+    file: Annotated[Path, typer.Argument(metavar="ROLLOUTS", help="Rollouts: .jsonl, .jsonl.gz or .parquet.")],
     format: Format = "auto",
     map_: MapEntries = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the faults as JSON.")] = False,
 ) -> None:
-    """Find wrong ids, steps and states in recorded rollouts; exit with status 1 if advantages would be wrong."""
+    """Find wrong ids, steps and states in recorded rollouts. If advantages would be wrong, the exit status is 1."""
     source = open_rollouts(file, format=format, columns=read_column_map(map_))
     tally, rows = FaultTally(), 0
     with file_progress(source.size, f"checking {file.name}") as progress:
@@ -103,36 +104,36 @@ def _print_faults(tally: FaultTally, rows: int, file: Path) -> None:
             console.print(f"          line {lines}: {escape(fault.found)}")
 
 
-@app.command("env")
+@app.command("env", cls=Command)
 def env(
     kind: Annotated[
         str, typer.Argument(metavar="MODULE:CLASS", help="Your environment, or the kind of a built-in one.")
     ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Set an environment field. Repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the environment. Repeatable.")
     ] = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Number of training tasks to run.")] = NUM_TASKS,
-    seed: Annotated[int, typer.Option(help="Seed of the tasks and actions.")] = 0,
+    tasks: Annotated[int, typer.Option(min=1, metavar="N", help="Number of training tasks to run.")] = NUM_TASKS,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the tasks and actions.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Test an environment against the rules of the loop; exit with status 1 if one is broken.
+    """Test an environment against the rules of the loop. If one is broken, the exit status is 1.
 
-    If the environment's package or data is missing, the status is 2.
+    If the environment's package or data is missing, the exit status is 2.
     """
     part: Any = find_part_class("env", kind)(**parse_settings(settings or (), option="--set "))
     results = check_environment(part, tasks=tasks, seed=seed)
     _show_rules(results, part, {"env": part.config()}, as_json=as_json)
 
 
-@app.command("part")
+@app.command("part", cls=Command)
 def part(
     place: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Your part: a grouper, a signal, a loss, ...")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Set a field of the part. Repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the part. Repeatable.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Test your own part against the rules of its slot; exit with status 1 if one is broken."""
+    """Test your own part against the rules of its slot. If one is broken, the exit status is 1."""
     kind: Any = load_outside("part", place)
     slot = getattr(kind, "slot", "")
     if not (isinstance(kind, type) and issubclass(kind, Part)) or not slot:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Iterator
-from contextlib import suppress
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments import Set, Trust, Unset, load_run_file
-from groupwise.cli.screen import print_line
+from groupwise.cli.arguments import TRAINER, Set, Trust, Unset, load_run_file
+from groupwise.cli.screen import errors, print_line
 from groupwise.parts.outside import WITHOUT_TRUST
 from groupwise.parts.part import check_may_open
 from groupwise.system.errors import ConfigError
@@ -53,17 +54,19 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    file: Annotated[Path | None, typer.Argument(metavar="[RUN.toml]", help="Run file to check as well.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for runs, to check its disk.")] = Path("runs"),
+    file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="Run file to check as well.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for runs. Its disk is checked.")] = Path("runs"),
     set_: Set = None,
     unset: Unset = None,
     trust: Trust = False,
 ) -> None:
-    """Check this machine, run a short self-test, and list what to fix; exit with status 1 if something is broken."""
-    has_trainer = find_version("torch") is not None and find_version("transformers") is not None
-    broken = False
-    for finding in _examine(file, out, set_, unset, has_trainer=has_trainer):
-        broken |= finding.status == "broken"
+    """Check whether this machine can train, and list what to fix. If something is broken, the exit status is 1."""
+    missing = [package for package in TRAINER if find_version(package) is None]
+    with errors().status("checking") if sys.stderr.isatty() else nullcontext():
+        findings = list(_examine(file, out, set_, unset, has_trainer=not missing))
+    broken = any(finding.status == "broken" for finding in findings)
+    print_line(_answer(missing, is_broken=broken), markup=True)
+    for finding in findings:
         colour = COLOURS[finding.status]
         line = f" [{colour}]{finding.status:<8}[/] {escape(finding.name)}: {escape(finding.what)}"
         print_line(line, markup=True)
@@ -73,6 +76,20 @@ def doctor(
             print_line(f"          [bold]Fix:[/] {escape(finding.fix)}", markup=True)
     if broken:
         raise typer.Exit(1)
+
+
+def _answer(missing: Sequence[str], *, is_broken: bool) -> str:
+    """Whether one can train here, in one line."""
+    if missing:
+        install = escape("pip install 'groupwise[train]'")
+        return f"[bold red]no[/], you cannot train here: {', '.join(missing)} not installed. [bold]Fix:[/] {install}"
+    if is_broken:
+        return "[bold red]no[/], you cannot train here: see what is broken below"
+    from groupwise.training.doctor.hardware import list_gpus
+
+    if gpus := list_gpus():
+        return f"[bold green]yes[/], you can train here, on {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}"
+    return "[bold green]yes[/], you can train here, on the CPU: small models only"
 
 
 def _examine(
@@ -94,7 +111,7 @@ def _examine(
     if file is not None and has_trainer:
         yield from _check_run_file(file, out, set_, unset)
     elif file is not None:
-        yield Finding("broken", str(file), "torch is not installed", "pip install 'groupwise[train]'")
+        yield Finding("broken", str(file), "not checked, since packages are missing", "pip install 'groupwise[train]'")
 
 
 def _check_disk(folder: Path) -> Finding:

@@ -25,28 +25,34 @@ if TYPE_CHECKING:
 
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    update: Annotated[int | None, typer.Option(min=0, help="Update of the checkpoint; default: the latest.")] = None,
-    split: Annotated[str | None, typer.Option(help="Task set, such as test; default: that of the run file.")] = None,
-    tasks: Annotated[
-        int | None, typer.Option(min=1, help="Number of tasks, from the first; default: that of the run file.")
+    update: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Update of the checkpoint; default: the latest.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Repeat the evaluation with this many sampling seeds.")] = 3,
+    split: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Task set, such as test; default: that of the run file.")
+    ] = None,
+    tasks: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of tasks, from the first; default: that of the run file."),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Repeat the evaluation with this many sampling seeds.")
+    ] = 3,
     rollouts: Annotated[
-        int | None, typer.Option(min=1, help="Rollouts per task and seed; default: that of the run file.")
+        int | None, typer.Option(min=1, metavar="N", help="Rollouts per task and seed; default: that of the run file.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(min=0, help="Sampling temperature; 0 = greedy; default: that of the run file.")
+        float | None,
+        typer.Option(min=0, metavar="NUMBER", help="Sampling temperature; 0 = greedy; default: that of the run file."),
     ] = None,
-    per_task: Annotated[bool, typer.Option("--per-task", help="Print a line per task.")] = False,
+    per_task: Annotated[bool, typer.Option("--per-task", help="Print one line per task.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     set_: Set = None,
     unset: Unset = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Do not write to the run folder; training may continue.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Evaluate, but write nothing to the run folder.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Evaluate a run: success over several seeds with its 95 % interval, pass@k, by category and by task."""
+    """Evaluate a run on a task set, with several seeds. Success has a 95 % interval and is also shown by category."""
     need_trainer()
     config = load_run_config(run, set_, unset)
     overrides = {"split": split, "tasks": tasks, "rollouts": rollouts, "temperature": temperature}

@@ -35,30 +35,35 @@ FOR_FILES = "hgpo"
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")],
-    rollout: Annotated[str, typer.Option(help="Id of the rollout.")],
-    step: Annotated[int, typer.Option(help="Index of the step.", min=0)],
+    file: Annotated[
+        Path, typer.Argument(metavar="ROLLOUTS", help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")
+    ],
+    rollout: Annotated[str, typer.Option(metavar="ID", help="Id of the rollout.")],
+    step: Annotated[int, typer.Option(metavar="N", help="Number of the step, counted from 0.", min=0)],
     task: Annotated[
         str | None,
         typer.Option(
-            help="Id of the task or group (in a run TASK@UPDATE), or its beginning; default: the one with the rollout."
+            metavar="ID",
+            help="Task or group, id or its beginning (in a run TASK@UPDATE); default: the one with this rollout.",
         ),
     ] = None,
     method: Annotated[
         str | None,
         typer.Option(
-            help="Method: NAME, NAME:KEY=VALUE,... or a TOML file; default: hgpo for a file, its own for a run."
+            metavar="NAME",
+            help="Method: NAME, NAME:KEY=VALUE,... or a run file; default: hgpo, for a run the method of the run.",
         ),
     ] = None,
     format: Format = "auto",
     map_: MapEntries = None,
     token: Annotated[
-        int | None, typer.Option(help="Also explain this token of the response, counted from 0.", min=0)
+        int | None,
+        typer.Option(metavar="N", help="Also explain this token of the response, counted from 0.", min=0),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Show the groups, members, baseline, scale and weights behind one step's advantage, and derive it again."""
+    """Explain the advantage of one step: its groups, baseline and scale. The advantage is also computed again."""
     if not is_run(file) or map_:
         rollouts = open_rollouts(file, format=format, columns=read_column_map(map_)).hold()
         explained = _explain_in_file(rollouts, task, rollout, step, method=method or FOR_FILES, token=token)

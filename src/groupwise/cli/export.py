@@ -14,18 +14,22 @@ from groupwise.system.errors import ConfigError
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder; with --push also an exported folder.")],
-    update: Annotated[int | None, typer.Option(min=0, help="Update of the checkpoint; default: the latest.")] = None,
+    update: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Update of the checkpoint; default: the latest.")
+    ] = None,
     best: Annotated[bool, typer.Option("--best", help="Export the checkpoint with the best evaluation.")] = False,
     merge: Annotated[bool, typer.Option("--merge", help="Merge the adapter into its base model.")] = False,
-    out: Annotated[Path | None, typer.Option(help="New folder; default: RUN-UPDATE beside the run.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="New folder; default: RUN-UPDATE beside the run.")
+    ] = None,
     push: Annotated[
         str | None,
-        typer.Option(metavar="REPO", help="Upload to this Hugging Face repository: ACCOUNT/NAME."),
+        typer.Option(metavar="ACCOUNT/NAME", help="Upload to this Hugging Face repository."),
     ] = None,
     public: Annotated[bool, typer.Option("--public", help="Make the new repository public.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Write a run's model as a Hugging Face folder, with a model card: evaluation, hash of the task set, method."""
+    """Export the model of a run as a Hugging Face folder. It has a model card."""
     need_trainer()
     from groupwise.training.export import export_run, is_exported, push_folder
 

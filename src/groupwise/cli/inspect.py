@@ -76,24 +76,28 @@ HALF = 8
 
 
 def inspect(
-    run: Annotated[Path | None, typer.Argument(help="Run folder.")] = None,
-    update: Annotated[int | None, typer.Option(help="Show the groups of this update.", min=0)] = None,
-    task: Annotated[str | None, typer.Option(help="Show a rollout of this task (id or its beginning).")] = None,
-    rollout: Annotated[int | None, typer.Option(help="Number of the rollout; default: the best one.", min=0)] = None,
-    step: Annotated[int | None, typer.Option(help="Explain the advantage of this step.", min=0)] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run folder.")] = None,
+    update: Annotated[int | None, typer.Option(metavar="N", help="Show the groups of this update.", min=0)] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="ID", help="Show a rollout of this task (id or its beginning).")
+    ] = None,
+    rollout: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of the rollout; default: the best one.", min=0)
+    ] = None,
+    step: Annotated[int | None, typer.Option(metavar="N", help="Explain the advantage of this step.", min=0)] = None,
     token: Annotated[
-        int | None, typer.Option(help="Also explain this token of that step, counted from 0.", min=0)
+        int | None, typer.Option(metavar="N", help="Also explain this token of that step, counted from 0.", min=0)
     ] = None,
     prompt: Annotated[
         bool, typer.Option("--prompt", help="Show the prompt of that step, coloured by origin, instead.")
     ] = False,
     diff: Annotated[
-        tuple[Path, Path] | None, typer.Option(metavar="A B", help="Compare two runs: settings, metrics, success.")
+        tuple[Path, Path] | None, typer.Option(metavar="RUN RUN", help="Compare two runs: settings, metrics, success.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the output as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Inspect a run: its updates, groups, rollouts with the advantage of each step and token, and why."""
+    """Inspect the updates, groups, rollouts and steps of a run. Each step is shown with its advantage."""
     if diff is not None:
         if run is not None or prompt or any(option is not None for option in (update, task, rollout, step, token)):
             raise ConfigError("--diff cannot be combined; use `groupwise inspect --diff A B`")

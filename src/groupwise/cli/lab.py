@@ -27,21 +27,30 @@ def lab(
     ] = None,
     skill: Annotated[
         float | None,
-        typer.Option(help="Use a tabular policy of this skill instead of the model (tabular environments only)."),
+        typer.Option(
+            metavar="NUMBER",
+            help="Use a tabular policy of this skill instead of the model (tabular environments only).",
+        ),
     ] = None,
-    tasks: Annotated[int, typer.Option(min=1, help="Tasks per update.")] = 4,
-    rollouts: Annotated[int, typer.Option(min=2, help="Rollouts per group.")] = 8,
-    updates: Annotated[int, typer.Option(min=2, help="Number of updates to sample.")] = 40,
-    situations: Annotated[int, typer.Option(min=1, help="Situations whose true advantages are estimated.")] = 40,
-    continuations: Annotated[int, typer.Option(min=2, help="Continuations of each kind per decision point.")] = 128,
-    gamma: Annotated[float, typer.Option(min=0, max=1, help="Discount factor of the true advantages.")] = 1.0,
+    tasks: Annotated[int, typer.Option(min=1, metavar="N", help="Tasks per update.")] = 4,
+    rollouts: Annotated[int, typer.Option(min=2, metavar="N", help="Rollouts per group.")] = 8,
+    updates: Annotated[int, typer.Option(min=2, metavar="N", help="Number of updates to sample.")] = 40,
+    situations: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Situations whose true advantages are estimated.")
+    ] = 40,
+    continuations: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Continuations of each kind per situation.")
+    ] = 128,
+    gamma: Annotated[
+        float, typer.Option(min=0, max=1, metavar="NUMBER", help="Discount factor of the true advantages.")
+    ] = 1.0,
     set_: Set = None,
     unset: Unset = None,
-    out: Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result to this JSON file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Compare the advantages of methods with the true advantages. Many groups are sampled; nothing is trained.
+    """Compare the advantages of methods with the true advantages. Nothing is trained.
 
     A true advantage is the change of the expected return by an action. It is estimated by continuations from forks of
     the environment. With --skill, it is exact.

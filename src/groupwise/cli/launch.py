@@ -23,21 +23,27 @@ if TYPE_CHECKING:
 
 
 def launch(
-    file: Annotated[Path, typer.Argument(help="Run file (TOML), or a run folder to resume.")],
-    out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file; with --resume also the run folder.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Run folder; default: runs/NAME.")] = None,
     set_: Set = None,
     unset: Unset = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume from the last checkpoint in the run folder.")
     ] = False,
-    ranks: Annotated[int, typer.Option(min=1, help="Number of learner processes.")] = 1,
-    gpus: Annotated[int, typer.Option(min=0, max=1, help="GPUs per rank: 0 (CPU only) or 1.")] = 0,
-    cpus: Annotated[float, typer.Option(min=0.01, help="CPUs to reserve per rank and per server.")] = 1.0,
+    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Number of learner processes.")] = 1,
+    gpus: Annotated[int, typer.Option(min=0, max=1, metavar="N", help="GPUs per rank: 0 (CPU only) or 1.")] = 0,
+    cpus: Annotated[
+        float, typer.Option(min=0.01, metavar="NUMBER", help="CPUs to reserve per rank and per server.")
+    ] = 1.0,
     address: Annotated[
-        str, typer.Option(help="Address of the cluster, such as 10.0.0.1:6379; local = start one on this machine.")
+        str, typer.Option(metavar="HOST:PORT", help="Address of the cluster; local = start one on this machine.")
     ] = "local",
-    restarts: Annotated[int, typer.Option(min=0, help="Largest number of restarts after a process died.")] = 3,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for free resources.")] = 600.0,
+    restarts: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Largest number of restarts after a process died.")
+    ] = 3,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Seconds to wait for free resources.")
+    ] = 600.0,
 ) -> None:
     """Train on a Ray cluster. Ranks and servers run there and are restarted if they die."""
     from groupwise.engines.ray_cluster import RayCluster

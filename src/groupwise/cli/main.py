@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +12,7 @@ from groupwise import __version__
 from groupwise.cli import (
     audit,
     check,
+    demo,
     doctor,
     evaluate,
     explain,
@@ -30,28 +31,41 @@ from groupwise.cli import (
     warmup,
 )
 from groupwise.cli.arguments import COMMANDS_THAT_RUN, move_current_folder_back, set_rights
+from groupwise.cli.help import Command, CommandGroup
 from groupwise.cli.screen import errors, finish_streams, prepare_streams, print_error, print_line, show_traceback
 from groupwise.system.errors import GroupwiseError
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "methods": methods.methods,
-    "audit": audit.audit,
-    "explain": explain.explain,
-    "preview": preview.preview,
-    "train": train.train,
-    "launch": launch.launch,
-    "sweep": sweep.sweep,
-    "evaluate": evaluate.evaluate,
-    "lab": lab.lab,
-    "warmup": warmup.warmup,
-    "serve": serve.serve,
-    "doctor": doctor.doctor,
-    "schema": schema.schema,
-    "inspect": inspect.inspect,
-    "tasks": tasks.tasks,
-    "report": report.report,
-    "export": export.export,
+SECTIONS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "First steps": {"demo": demo.demo, "doctor": doctor.doctor, "methods": methods.methods},
+    "Train": {"train": train.train, "sweep": sweep.sweep, "warmup": warmup.warmup},
+    "Before training": {
+        "preview": preview.preview,
+        "check": check.app,
+        "tasks": tasks.tasks,
+        "schema": schema.schema,
+    },
+    "Look at results": {
+        "report": report.report,
+        "inspect": inspect.inspect,
+        "evaluate": evaluate.evaluate,
+        "explain": explain.explain,
+        "audit": audit.audit,
+        "lab": lab.lab,
+        "export": export.export,
+    },
+    "Servers": {"serve": serve.serve, "launch": launch.launch},
 }
+"""The commands by section of the help."""
+FIRST = f"""\
+groupwise {__version__} trains LLM agents with group-based reinforcement learning.
+
+  groupwise demo              train an example in a few minutes, and write a report
+  groupwise train RUN.toml    train a run file of your own
+  groupwise report RUN        write the result of a run as an HTML page
+
+  groupwise doctor            check whether this machine can train
+  groupwise --help            list all commands"""
+"""What `groupwise` without arguments prints."""
 
 
 def _print_version(asked: bool) -> None:
@@ -68,18 +82,26 @@ def begin(
     ] = False,
 ) -> None:
     """Train LLM agents with group-based reinforcement learning, and inspect every advantage."""
+    if context.invoked_subcommand is None:
+        print_line(FIRST)
     set_rights(context, may_run=context.invoked_subcommand in COMMANDS_THAT_RUN)
 
 
-def make_app(commands: Mapping[str, Callable[..., None]]) -> typer.Typer:
-    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, callback=begin)
-    for name, command in commands.items():
-        app.command(name)(command)
-    app.add_typer(check.app, name="check")
+def make_app(*, only: str = "") -> typer.Typer:
+    """The command line with all commands, or with one: to build all takes longer than to run most of them."""
+    app = typer.Typer(cls=CommandGroup, invoke_without_command=True, pretty_exceptions_enable=False, callback=begin)
+    for title, commands in SECTIONS.items():
+        for name, command in commands.items():
+            if only not in ("", name):
+                continue
+            if isinstance(command, typer.Typer):
+                app.add_typer(command, name=name, rich_help_panel=title)
+            else:
+                app.command(name, cls=Command, rich_help_panel=title)(command)
     return app
 
 
-app = make_app(COMMANDS)
+app = make_app()
 
 
 def main() -> None:
@@ -87,8 +109,8 @@ def main() -> None:
     prepare_streams()
     move_current_folder_back()
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
-    # To build all commands takes longer than to run most of them.
-    chosen = make_app({asked: COMMANDS[asked]}) if asked in COMMANDS else app
+    is_command = any(asked in commands for commands in SECTIONS.values())
+    chosen = make_app(only=asked) if is_command else app
     try:
         status = chosen(prog_name="groupwise", standalone_mode=False)
     except GroupwiseError as error:

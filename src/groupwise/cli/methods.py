@@ -16,7 +16,7 @@ from groupwise.cli.screen import output
 def methods(
     show: Annotated[str | None, typer.Option("--show", metavar="NAME", help="Show one method with its parts.")] = None,
 ) -> None:
-    """List all methods with one sentence and a citation each, or show one with its parts."""
+    """List all methods, or show one with its parts."""
     if show is not None:
         _print_method(show)
         return

@@ -34,9 +34,9 @@ VERDICT_COLOURS = {"valid": "green", "malformed": "yellow", "refused": "yellow",
 
 
 def preview(
-    file: Annotated[Path, typer.Argument(help="Run file (TOML) or run folder.")],
-    tasks: Annotated[int, typer.Option(min=1, help="Number of tasks to show.")] = 2,
-    steps: Annotated[int, typer.Option(min=1, help="Number of steps per task.")] = 3,
+    file: Annotated[Path, typer.Argument(metavar="RUN", help="Run file (TOML) or run folder.")],
+    tasks: Annotated[int, typer.Option(min=1, metavar="N", help="Number of tasks to show.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Number of steps per task.")] = 3,
     task: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Show this task (id or its beginning). Repeatable.")
     ] = None,
@@ -49,7 +49,7 @@ def preview(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, with token ids.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Preview prompts and cost. No weights are loaded.
+    """Preview the prompts and the cost of a run. No weights are loaded.
 
     The environment's expert acts, else a possible action is taken, or your --response.
     """

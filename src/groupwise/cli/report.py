@@ -19,11 +19,14 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders or sweep folders.")],
     out: Annotated[
         Path | None,
-        typer.Option(help=f"File to write; default: {REPORT} in the run folder, for several runs in the current one."),
+        typer.Option(
+            metavar="FILE",
+            help=f"File to write; default: {REPORT} in the run folder, for several runs in the current one.",
+        ),
     ] = None,
     trust: Trust = False,
 ) -> None:
-    """Write one or several runs as one HTML page that opens offline: results, curves, groups, advantages."""
+    """Write one or several runs as one HTML page. It opens offline, and has result, curves, groups and advantages."""
     from groupwise.report.page import render_page, write_page
 
     path = out or (RunPaths(runs[0]).report if len(runs) == 1 else Path(REPORT))

@@ -13,7 +13,7 @@ from groupwise.system.json_text import to_json
 
 
 def schema(
-    out: Annotated[Path | None, typer.Option(help="File to write; default: print it.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; default: print it.")] = None,
 ) -> None:
     """Write the JSON schema of run files. With it, editors complete settings and mark errors."""
     from groupwise.training.config.schema import make_run_schema  # imports every part; too slow for `--help`

@@ -39,35 +39,54 @@ class Precision(StrEnum):
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="Model folder in the Hugging Face layout.")],
-    replicas: Annotated[int, typer.Option(min=1, help="Number of servers.")] = 1,
-    engine: Annotated[ServedBy, typer.Option(help="Engine of the servers.")] = ServedBy.VLLM,
+    model: Annotated[Path, typer.Argument(metavar="FOLDER", help="Model folder in the Hugging Face layout.")],
+    replicas: Annotated[int, typer.Option(min=1, metavar="N", help="Number of servers.")] = 1,
+    engine: Annotated[ServedBy, typer.Option(metavar="vllm|groupwise", help="Engine of the servers.")] = ServedBy.VLLM,
     port: Annotated[
-        int, typer.Option(min=0, max=MAX_PORT, help="Port of the first server; the next ones follow. 0 = free ports.")
+        int,
+        typer.Option(
+            min=0, max=MAX_PORT, metavar="N", help="Port of the first server, the next ones follow; 0 = free ports."
+        ),
     ] = 0,
     host: Annotated[
         str,
-        typer.Option(help="Address to listen on; 0.0.0.0 = reachable from other machines, without a password."),
+        typer.Option(
+            metavar="HOST", help="Address to listen on; 0.0.0.0 = reachable from other machines, without a password."
+        ),
     ] = "127.0.0.1",
-    python: Annotated[str, typer.Option(help="Python interpreter of the environment with vLLM.")] = "python",
-    precision: Annotated[Precision, typer.Option(help="Number format of the computation.")] = Precision.FLOAT32,
+    python: Annotated[
+        str, typer.Option(metavar="FILE", help="Python interpreter of the environment with vLLM.")
+    ] = "python",
+    precision: Annotated[
+        Precision, typer.Option(metavar="float32|bfloat16", help="Number format of the computation.")
+    ] = Precision.FLOAT32,
     max_model_len: Annotated[
-        int, typer.Option(min=0, help="Most tokens of prompt plus response (vLLM only); 0 = the model's limit.")
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Most tokens of prompt plus response (vLLM only); 0 = the model's limit."
+        ),
     ] = 0,
     gpu_memory: Annotated[
-        float, typer.Option(min=0, max=1, help="Fraction of the GPU memory per vLLM server; 0 = run on the CPU.")
+        float,
+        typer.Option(
+            min=0, max=1, metavar="NUMBER", help="Fraction of the GPU memory per vLLM server; 0 = run on the CPU."
+        ),
     ] = 0.0,
     gpu: Annotated[
-        list[str] | None, typer.Option(metavar="NUMBER", help="GPU of a server. Repeat for the next servers.")
+        list[str] | None, typer.Option(metavar="N", help="GPU of a server. Repeat for the next servers.")
     ] = None,
-    lora_rank: Annotated[int, typer.Option(min=0, help="Rank of the LoRA adapter that a run trains; 0 = none.")] = 0,
+    lora_rank: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Rank of the LoRA adapter that a run trains; 0 = none.")
+    ] = 0,
     lora_targets: Annotated[
         str,
         typer.Option(metavar="NAMES", help="Layers of the adapter, comma-separated (our engine); default: all linear."),
     ] = "",
-    start_timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait until all are healthy.")] = 600.0,
+    start_timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Seconds to wait until all are healthy.")
+    ] = 600.0,
 ) -> None:
-    """Start model servers, wait until they are healthy, and print their URLs. Ctrl-C stops them."""
+    """Start model servers for runs. Their URLs are printed when all are healthy. Ctrl-C stops them."""
     from groupwise.engines.server_processes import start_servers
 
     if not model.is_dir():

@@ -36,17 +36,21 @@ if TYPE_CHECKING:
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Runs per variant; seeds count from the run file's seed.")] = 5,
+    seeds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Runs per variant; seeds count from the run file's seed.")
+    ] = 5,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE,VALUE", help="Values of a setting. Repeatable.")
     ] = None,
     unset: Unset = None,
-    out: Annotated[Path | None, typer.Option(help="Sweep folder; default: sweeps/NAME.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time; default: as many as fit.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan only.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Sweep folder; default: sweeps/NAME.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Runs at a time; default: as many as fit.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and train nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
-    """Train every combination of settings with several seeds, and compare. Repeat the command to resume."""
+    """Train combinations of settings with several seeds, and compare them. Repeat the command to resume."""
     need_trainer()
     from groupwise.training.sweep import RESULTS, read_plan, write_json
 

@@ -33,17 +33,19 @@ def tasks(
         ),
     ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set an environment field. Repeatable.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the environment. Repeatable.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the task sets to this JSON file.")] = None,
     check: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Compare with a saved file; fail if tasks changed.")
     ] = None,
-    split: Annotated[str | None, typer.Option(metavar="SPLIT", help="List the tasks of a split.")] = None,
+    split: Annotated[
+        str | None, typer.Option(metavar="NAME", help="List the tasks of this task set, such as test.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
-    """Show the task sets of an environment and their hashes, save them, or check that they did not change."""
+    """Show, save or check the task sets of an environment. The hash of a task set names its tasks."""
     if not _is_file(what):  # typed by the user, not read from a file
         set_rights(context, may_run=True)
     part, task_set_file = _open_env(what, settings or [])
@@ -108,7 +110,7 @@ def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
         fields = {"kind": section} if isinstance(section, str) else section
         return Slot("env").fill({**fields, **parse_settings(settings, option="--set ", prefix="env.")})
     except ConfigError as error:
-        raise ConfigError(f"{file.name_place(('env', *error.key))}: env: {error}") from None
+        raise ConfigError(f"{file.name_place(('env', *error.key))}: {error.below('env')}") from None
 
 
 def _check_journal(folder: Path, part: Part) -> int:

@@ -27,8 +27,8 @@ STOPPED = 3
 
 
 def train(
-    file: Annotated[Path, typer.Argument(help="Run file (TOML), or a run folder to resume.")],
-    out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file; with --resume also the run folder.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Run folder; default: runs/NAME.")] = None,
     set_: Set = None,
     unset: Unset = None,
     resume: Annotated[
@@ -37,9 +37,11 @@ def train(
     plain: Annotated[
         bool, typer.Option("--plain", help="Print one line per update instead of the live display.")
     ] = False,
-    tracker: Annotated[list[str] | None, typer.Option(help="Also log to this tracker. Repeatable.")] = None,
+    tracker: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Also log to this tracker, such as wandb. Repeatable.")
+    ] = None,
 ) -> None:
-    """Train a model: warm start, evaluation, updates, evaluation. Everything is saved in the run folder."""
+    """Train a model, and save everything in a run folder. The order is warm start, evaluation, updates, evaluation."""
     need_trainer()
     folder = out or (file if file.is_dir() else Path("runs") / file.stem)
     # Other ranks find what rank 0 has begun to write. If the file is missing, loading it gives the better error.

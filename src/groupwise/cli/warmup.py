@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def warmup(
-    file: Annotated[Path, typer.Argument(help="Run file (TOML). Its section warm_start is used.")],
-    out: Annotated[Path, typer.Option(help="New folder for the model, in the Hugging Face layout.")],
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file. Its section warm_start is used.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder for the model, in the Hugging Face layout.")],
     source: Annotated[
         Path | None,
         typer.Option(
@@ -30,12 +30,13 @@ def warmup(
         ),
     ] = None,
     min_return: Annotated[
-        float | None, typer.Option(help="Smallest return of a recorded rollout; default: more than 0.")
+        float | None,
+        typer.Option(metavar="NUMBER", help="Smallest return of a recorded rollout; default: more than 0."),
     ] = None,
     set_: Set = None,
     unset: Unset = None,
 ) -> None:
-    """Fine-tune a model on an expert's or on recorded rollouts (SFT), and save it as a model folder."""
+    """Fine-tune a model on expert or recorded rollouts (SFT). The result is a model folder."""
     need_trainer()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} already exists; choose another folder with --out")

@@ -60,15 +60,15 @@ def to_numbers(name: str, column: Column, *, largest: float = np.inf) -> FloatAr
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
         raise RecordError(
-            f"column {name!r}, row {bad[0]}: found {values[bad[0]]}; "
-            "drop the rollout or score it before computing credit (a missing score is not a zero)",
+            f"column {name!r}, row {bad[0]}: found {values[bad[0]]}; drop the rollout or score it before you compute "
+            "advantages (a missing score is not 0)",
             row=int(bad[0]),
         )
     bad = np.flatnonzero(np.abs(values) > largest)
     if len(bad):
         raise RecordError(
-            f"column {name!r}, row {bad[0]}: found {values[bad[0]]:g}, beyond {largest:g}; "
-            "this looks like a sentinel, not a reward: replace or rescale it",
+            f"column {name!r}, row {bad[0]}: found {values[bad[0]]:g}, beyond {largest:g}; this looks like a "
+            "placeholder, not a reward: replace or rescale it",
             row=int(bad[0]),
         )
     return values

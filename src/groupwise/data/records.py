@@ -154,12 +154,12 @@ def check_steps(steps: Iterable[Step]) -> None:
     """Raise an error for steps with inconsistent fields. Called when steps become a table."""
     for step in steps:
         if step.index < 0:
-            raise RecordError(f"step index is {step.index}; count steps from 0")
+            raise RecordError(f"the step number is {step.index}; count steps from 0")
         num = len(step.response_ids)
         if not 0 <= step.forced <= num:
             raise RecordError(
-                f"step {step.index}: {step.forced} tokens are forced in a response of {num}; count those "
-                "that the response begins with"
+                f"step {step.index}: `forced` is {step.forced}, but the response has {num} tokens; `forced` counts the "
+                "given tokens that the response begins with"
             )
         for name, values in (("logp_behaviour", step.logp_behaviour), ("entropy", step.entropy)):
             if values and len(values) != num:

@@ -86,8 +86,8 @@ _ONE_PER_TOKEN = {
     "logp_behaviour": "record one per token, or none",
     "entropy": "record one per token, or none",
     "advantage": "give one number, or one per token",
-    "trained": "say of each token whether it trains, or leave it out",
-    "spans": "say of each token to which span it belongs, or leave it out",
+    "trained": "give one boolean per token (True = it trains), or leave it out",
+    "spans": "give the span of each token, or leave it out",
 }
 """Fields with one entry per sampled token, and the advice if their length is wrong."""
 _MAY_BE_EMPTY = ("logp_behaviour", "entropy")
@@ -278,8 +278,8 @@ def count_totals(samples: Sequence[Sample], *, max_tokens: int, pairs: Sequence[
     for sample in samples:
         if not sample.prompt_ids:
             raise RecordError(
-                f"{sample.name}: the prompt is empty, so that nothing predicts the first sampled token; "
-                "begin it with a token such as the tokenizer's beginning of sequence"
+                f"{sample.name}: the prompt is empty, so nothing predicts the first sampled token; begin it with a "
+                "token such as the tokenizer's beginning-of-sequence token"
             )
         num = len(sample.response_ids)
         for name, advice in _ONE_PER_TOKEN.items():

@@ -49,8 +49,8 @@ def lay_out_trajectories(trajectories: Sequence[Trajectory], *, version: int | N
                 age = version - min(trajectory.versions)
                 if age < 0:
                     raise RecordError(
-                        f"trajectory {trajectory.id!r} was sampled by version {min(trajectory.versions)}, but the "
-                        f"weights that are about to learn are version {version}; hand in the version of the learner"
+                        f"trajectory {trajectory.id!r} was sampled by version {min(trajectory.versions)}, but "
+                        f"`version` is {version}, which is older; pass the version of the learner"
                     )
                 ages += [age] * len(trajectory.steps)
         columns["age"] = ages
@@ -124,9 +124,7 @@ def _add_info(columns: Columns, info: Sequence[Mapping[str, Any]]) -> None:
             name = next(name for name in names if name in RESERVED_NAMES)
             row = next(row for row, known in enumerate(info) if name in known)
             where = ", ".join(f"{key} {columns[key][row]!r}" for key in ("task", "rollout", "step"))
-            raise RecordError(
-                f"{where}: the info value {name!r} has a name that is taken; call it something else", row=row
-            )
+            raise RecordError(f"{where}: the info key {name!r} is the name of a column; rename it", row=row)
         columns |= {name: [known.get(name) for known in info] for name in names}
 
 

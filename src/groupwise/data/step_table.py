@@ -112,11 +112,11 @@ class StepTable:
             if column is not None:
                 columns[name] = check.to_column(name, column)
         if "state" not in columns and "states" in columns:
-            raise RecordError("there is a column 'states' and none called 'state'; hand it in as state=...")
+            raise RecordError("there is a column 'states' but no column 'state'; pass it as state=...")
         for name in REQUIRED:
             if name not in columns:
                 raise RecordError(
-                    f"column {name!r} is missing; a table needs {', '.join(REQUIRED)}, and found "
+                    f"column {name!r} is missing; a table needs {', '.join(REQUIRED)}; found "
                     f"{', '.join(columns) or 'nothing'}"
                 )
         check.check_lengths(columns)
@@ -140,8 +140,8 @@ class StepTable:
             if "valid" in extra_columns and not np.array_equal(valid, extra_columns["valid"]):
                 row = int(rows.first[np.flatnonzero(valid != extra_columns["valid"])[0]])
                 raise RecordError(
-                    f"column 'valid', row {row}: it is not what 'well_formed' and 'accepted' say together; leave it "
-                    "out, since it follows from the two",
+                    f"column 'valid', row {row}: it contradicts 'well_formed' and 'accepted'; leave it out, because "
+                    "they determine it",
                     row=row,
                 )
             extra_columns["valid"] = valid
@@ -162,8 +162,8 @@ class StepTable:
             if not constant.all():
                 row = int(table.rollouts.first[np.flatnonzero(~constant)[0]])
                 raise RecordError(
-                    f"{table.describe_step(row)}: the rollout's rows carry different outcomes; "
-                    "an outcome belongs to the rollout: put per-step amounts into `reward`"
+                    f"{table.describe_step(row)}: the rows of this rollout have different outcomes; give them all the "
+                    "same outcome, and put rewards of single steps into `reward`"
                 )
         return table
 
@@ -261,7 +261,7 @@ class StepTable:
         if name not in self.extra:
             source = f"{made_by}, or " if (made_by := describe_column_source(name)) else ""
             raise RecordError(
-                f"the table has no column {name!r}, which this method reads; {source}hand it to "
+                f"the table has no column {name!r}, which this method reads; {source}pass it to "
                 f"from_columns({name}=...). " + nearest(name, self.extra)
             )
         return self.extra[name]
@@ -310,8 +310,8 @@ def _identify(task: IntArray, rollout: IntArray, index: IntArray, columns: Mappi
         names = [name for name in ("task", "rollout", "step", "segment") if name in columns]
         words = ", ".join(f"{name} {check.quote_value(columns[name][first])}" for name in names)
         raise RecordError(
-            f"rows {first} and {second} have one identity ({words}); drop the copy, "
-            "or number the parts of a step with `segment`",
+            f"rows {first} and {second} have the same identity ({words}); remove the copy, or number the parts of a "
+            "step with `segment`",
             row=second,
         )
     step = np.empty_like(order)

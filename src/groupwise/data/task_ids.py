@@ -42,7 +42,7 @@ def find_task(tasks: Iterable[str], wanted: str, *, where: str) -> str:
     if not matching:
         raise RecordError(f"{where}: there is no task {wanted!r}; {nearest(wanted, known)}")
     names = list_names(sorted(matching))
-    raise RecordError(f"{where}: {wanted!r} begins {len(matching)} tasks; give more of the id: {names}")
+    raise RecordError(f"{where}: {len(matching)} task ids begin with {wanted!r}; give more of the id: {names}")
 
 
 def _begins(task: str, start: str) -> bool:

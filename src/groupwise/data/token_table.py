@@ -95,7 +95,8 @@ class TokenTable:
     ) -> TokenTable:
         if len(ids) != len(table.step_of_row):
             raise RecordError(
-                f"{len(ids)} rows of tokens for a table of {len(table.step_of_row)} rows; give those of the same rows"
+                f"the tokens have {len(ids)} rows, but the step table has {len(table.step_of_row)}; give one row of "
+                "tokens per row of the table"
             )
         forced: dict[int, Sequence[int]] = {}
         if any(num_forced):
@@ -145,8 +146,8 @@ class TokenTable:
         unknown = np.flatnonzero(np.isnan(column))
         if len(unknown):
             raise RecordError(
-                f"{table.describe_step(int(self.row[unknown[0]]))}: the {RECORDED[name]} of its sampled tokens "
-                f"({KEYS[name]}) were not recorded, which this method reads; use an engine that reports them"
+                f"{table.describe_step(int(self.row[unknown[0]]))}: this method reads the {RECORDED[name]} of sampled "
+                f"tokens ({KEYS[name]}), but they were not recorded; use an engine that reports them"
             )
         return column
 
@@ -164,7 +165,7 @@ class TokenTable:
         places = np.flatnonzero((self.row == step) & (self.position == position - first))
         if not len(places):
             num = int((self.row == step).sum())
-            forced = f", of which the first {first} were forced on the policy" if first else ""
+            forced = f", the first {first} of them given, not sampled" if first else ""
             range_words = (
                 f"its tokens run from 0 to {first + num - 1}{forced}" if num else "no sampled token of it was recorded"
             )

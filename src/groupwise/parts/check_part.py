@@ -42,13 +42,13 @@ def can_stand_in_a_run_file(part: Part) -> str:
     config = part.config()
     again = Slot(part.slot).fill(config)
     if again != part:
-        raise BrokenRuleError(f"its settings, {config}, make {name_of(again)}")
+        raise BrokenRuleError(f"its settings {config} build a different part, {name_of(again)}")
     return f"{config}"
 
 
 def gives_what_is_needed(part: Part) -> str:
     """A wrong result would fail later, in other code."""
-    return f"for a table of {len(_make_table())} steps, it gave {type(_ask(part, _make_table())).__name__}"
+    return f"for a table of {len(_make_table())} steps, it returned {type(_ask(part, _make_table())).__name__}"
 
 
 def keeps_tasks_apart(part: Part) -> str:
@@ -61,7 +61,10 @@ def keeps_tasks_apart(part: Part) -> str:
     if part.slot == "grouper":  # labels are only names: compare which steps have the same one
         first, second = ((labels[:, None] == labels) & (labels >= 0) for labels in (first, second))
     if not np.array_equal(first, second):
-        raise BrokenRuleError(f"a task's steps get {second.tolist()} alone, and {first.tolist()} beside another task")
+        raise BrokenRuleError(
+            f"the steps of a task get {second.tolist()} without other tasks in the table, and {first.tolist()} with "
+            "another task"
+        )
     return "a task's steps get the same results alone and beside another task"
 
 

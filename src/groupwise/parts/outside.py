@@ -52,11 +52,11 @@ def load_outside(slot: str, kind: str) -> object:
     """Import `package.module:Class`; every problem is a ConfigError."""
     if "<locals>" in kind:
         raise ConfigError(
-            f"cannot load the {slot} {quote_line(kind)!r}: it is made within a function; move the class to the top of "
-            "its module"
+            f"cannot load the {slot} {quote_line(kind)!r}: it is defined inside a function; move it to the top level "
+            "of its module"
         )
     if not PLACE.fullmatch(kind):
-        raise ConfigError(f"{quote_line(repr(kind))} names no {slot}; write package.module:Class")
+        raise ConfigError(f"{quote_line(repr(kind))} is not the name of a {slot}; write package.module:Class")
     _check_may_run(slot, kind)
     module, _, name = kind.partition(":")
     try:
@@ -114,10 +114,11 @@ def load_function(slot: str, place: str) -> Callable[..., Any]:
         function = getattr(_load_file(slot, Path(file).resolve()), name, None)
         if function is None:
             raise ConfigError(
-                f"cannot load the {slot} {quote_line(place)!r}: the file has no {name!r}; name a function of it"
+                f"cannot load the {slot} {quote_line(place)!r}: the file has no {name!r}; give the name of a function "
+                "in it"
             )
     if not callable(function) or isinstance(function, type):
-        raise ConfigError(f"the {slot} {quote_line(place)!r} is no function; name one")
+        raise ConfigError(f"the {slot} {quote_line(place)!r} is not a function; give the name of a function")
     return function
 
 

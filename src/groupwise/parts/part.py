@@ -111,8 +111,8 @@ class Part(BaseModel):
                 config[name] = _to_plain(value)
             except TypeError as error:
                 raise ConfigError(
-                    f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot hold; use text, "
-                    "numbers, booleans, other parts, and lists and tables of these"
+                    f"{type(self).__name__}: the field {name!r} holds {error}, which a run file cannot store; use "
+                    "text, numbers, booleans, other parts, and lists and tables of these"
                 ) from None
         return config
 
@@ -149,8 +149,8 @@ class Slot:
             raise ConfigError(f"found {value!r}; give a {self.name}, or a table with its `kind`")
         if not value.slot:
             raise ConfigError(
-                f"{type(value).__name__} has no slot, and a {self.name} is needed here; write "
-                f"class {type(value).__name__}(Part, slot={self.name!r})"
+                f"{type(value).__name__} has no slot, but a {self.name} is needed here; write class "
+                f"{type(value).__name__}(Part, slot={self.name!r})"
             )
         if value.slot != self.name:
             raise ConfigError(f"{type(value).__name__} is a {value.slot}, but a {self.name} is needed here")

@@ -181,7 +181,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
     "grouper": {
         "__call__": Required(
             "(table)",
-            "a NumPy array of one whole number for each step (-1 = not comparable)",
+            "a NumPy array of one integer for each step (-1 = not comparable)",
             lambda result, arguments: _is_array(result, "i", len(arguments[0])) and (result >= -1).all(),
         )
     },
@@ -195,7 +195,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
     "baseline": {
         "__call__": Required(
             "(values, groups)",
-            "a NumPy array of one finite float for each value, the value less its group's level,",
+            "a NumPy array of one finite float for each value, the value minus its group's level",
             lambda result, arguments: _is_finite_array(result, len(arguments[0])),
         )
     },
@@ -286,7 +286,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         "channels": _MAY_NAME,
         "first_pass": Required(
             "",
-            "a summary whose parts add up, by `+` or by a method `merge` (a list would grow with every micro-batch),",
+            "a summary whose parts add up, by `+` or by a method `merge` (a list would grow with every micro-batch)",
             lambda result, arguments: (
                 not isinstance(result, list | tuple | str) and (hasattr(result, "merge") or hasattr(result, "__add__"))
             ),
@@ -295,7 +295,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
     "pairing": {
         "__call__": Required(
             "(table)",
-            "a list of Pair, each of two rollouts at one task and of a weight above 0,",
+            "a list of Pair, each of two rollouts of one task and with a weight above 0",
             lambda result, arguments: (
                 isinstance(result, list | tuple) and all(_is_pair(pair, arguments[0]) for pair in result)
             ),
@@ -322,14 +322,14 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
     "history": {
         "first_shown": Required(
             "(num_past)",
-            "a whole number between 0 and the number of past steps",
+            "an integer from 0 to the number of past steps",
             lambda result, arguments: _is_count(result) and result <= arguments[0],
         )
     },
     "action_parser": {
         "read": Required(
             "(text, *, stopped, admissible)",
-            "an Action of a text and a boolean",
+            "an Action with a text and a boolean",
             lambda result, arguments: isinstance(result, tuple) and [*map(type, result)] == [str, bool],
         ),
         "say": Required("(action, *, admissible)", "text", _is_text),
@@ -350,7 +350,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         ),
         "choose": Required(
             "(played, wanted)",
-            "a list of groups, each a list of trajectories,",
+            "a list of groups, each a list of trajectories",
             lambda result, arguments: (
                 isinstance(result, list | tuple) and all(_is_list_of(group, "Trajectory") for group in result)
             ),
@@ -360,27 +360,27 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
     "rollout_filter": {
         "__call__": Required(
             "(group, *, draw)",
-            "a list of those trajectories of the group that are admitted",
+            "a list of the trajectories of the group to keep",
             lambda result, arguments: _is_list_of(result, "Trajectory"),
         )
     },
     "curriculum": {
         "start": Required(
             "(tasks, seed)",
-            "something with next, observe, state_dict and load_state_dict",
+            "an object with next, observe, state_dict and load_state_dict",
             _has("next", "observe", "state_dict", "load_state_dict"),
         )
     },
     "schedule": {
         "__call__": Required(
-            "(step)", "a share between 0 and 1", lambda result, arguments: _is_number(result) and 0 <= result <= 1
+            "(step)", "a number from 0 to 1", lambda result, arguments: _is_number(result) and 0 <= result <= 1
         )
     },
     "tracker": {
         "package": Required('ClassVar[str] = ""', "text", _is_text),
         "start": Required(
             "(config, folder, *, run_id)",
-            "something with run_id, log and finish",
+            "an object with run_id, log and finish",
             _has("run_id", "log", "finish"),
         ),
     },
@@ -390,14 +390,14 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         "check_device": Required("(device)"),
         "open": Required(
             "(source)",
-            "an engine, with gives, version, context, generate, score and load,",
+            "an engine with gives, version, context, generate, score and load",
             _has("gives", "version", "context", "generate", "score", "load"),
         ),
     },
     "learner": {
-        "open": Required("(model, loss, *, temperature)", f"something with {', '.join(LEARNER)}", _has(*LEARNER))
+        "open": Required("(model, loss, *, temperature)", f"an object with {', '.join(LEARNER)}", _has(*LEARNER))
     },
-    "weight_sync": {"open": Required("(folder)", "something with sync", _has("sync"))},
+    "weight_sync": {"open": Required("(folder)", "an object with sync", _has("sync"))},
     "model": {
         "open": Required(
             "(*, words, seed)",
@@ -455,7 +455,7 @@ def _guard(method: Callable[..., Any], part: type, slot: str, name: str, require
             raise TrainingError(f"{where} raised {quote_error_with_place(error, part.__module__)}; fix it") from error
         if not fits(result, arguments):
             found = required.find_fault(result, arguments) or describe_value(result)
-            raise ConfigError(f"{where} gave {found}, but {required.result} is needed")
+            raise ConfigError(f"{where} returned {found}; expected {required.result}")
         return result
 
     return call_and_check
@@ -465,8 +465,8 @@ def check_drawn_tasks(curriculum: object, tasks: object, num: int) -> None:
     """Raise a ConfigError if a curriculum did not give `num` tasks."""
     if not _is_list_of(tasks, "Task") or len(tasks) != num:  # type: ignore[arg-type]
         raise ConfigError(
-            f"the curriculum {type(curriculum).__name__}: next gave {describe_value(tasks)}, but a list of {num} tasks "
-            "is needed"
+            f"the curriculum {type(curriculum).__name__}: next returned {describe_value(tasks)}; expected a list of "
+            f"{num} tasks"
         )
 
 

@@ -213,16 +213,16 @@ CAPABILITIES: Mapping[str, str] = {
 """What an engine may give in addition to sampled tokens and their log-probs, in words."""
 
 _CUT = (
-    "no engine cuts the distribution: the log-probs of what is left would not be the policy's, and every ratio of the "
-    "loss would be off (0.69 nats at top_p = 0.5); use temperature"
+    "no engine here truncates the distribution: its log-probs would not be the policy's, and every ratio of the loss "
+    "would be wrong (by 0.69 nats at top_p = 0.5); use temperature"
 )
 _PENALTY = (
-    "no engine penalises tokens for having been said: the learner could not compute the same distribution; reward what "
-    "you want instead"
+    "no engine here penalises repeated tokens, because the learner could not compute the same distribution; use a "
+    "reward instead"
 )
 _STOP = (
-    "a response ends with the token that ends a turn, never at a string: text follows from tokens, and a string may "
-    "end within one; limit max_tokens, or read the action out of the response with rollout.action_parser"
+    "a response ends with the token that ends a turn, never at a string, because a string may end inside a token; "
+    "limit max_tokens, or parse the action with rollout.action_parser"
 )
 REFUSED_SAMPLING: Mapping[str, str] = {
     **dict.fromkeys(("top_p", "top_k", "min_p"), _CUT),
@@ -276,6 +276,8 @@ def check_engine_part(part: Any) -> None:
             f"engine: {kind!r} has {part.gives!r} for `gives`; write a frozenset of {list_names(CAPABILITIES)}"
         )
     for name in sorted(map(str, part.gives - CAPABILITIES.keys())):
-        raise ConfigError(f"engine: {kind!r} gives {name!r}, which nobody asks for; {nearest(name, CAPABILITIES)}")
+        raise ConfigError(
+            f"engine: {kind!r} has {name!r} in `gives`, which is not a capability; {nearest(name, CAPABILITIES)}"
+        )
     if part.precision not in ("float32", "bfloat16"):
-        raise ConfigError(f"engine: {kind!r} computes in {part.precision!r}; write 'float32' or 'bfloat16'")
+        raise ConfigError(f"engine: {kind!r} has precision {part.precision!r}; write 'float32' or 'bfloat16'")

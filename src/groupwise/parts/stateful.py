@@ -122,16 +122,16 @@ def read_part_state(where: str, state: PartState) -> dict[str, Any]:
     """A copy of a part's state, through JSON; an error names the part if its state is not JSON."""
     state_dict = state.state_dict()
     if not isinstance(state_dict, dict):
-        raise ConfigError(f"{where}: state_dict gave {describe_value(state_dict)}, but a dict of JSON values is needed")
+        raise ConfigError(f"{where}: state_dict returned {describe_value(state_dict)}; expected a dict of JSON values")
     try:
         copy = parse_json(json.dumps(state_dict, allow_nan=False))  # keys keep their order, which the part may use
     except (TypeError, ValueError, RecursionError):
         copy = None
     if copy != state_dict:
-        what = describe_strangeness(state_dict) or "would come back from JSON as something else"
+        what = describe_strangeness(state_dict) or "would change when it is written to JSON and read again"
         raise ConfigError(
-            f"{where}: what state_dict gave {what}; give numbers, text, booleans, None, lists, and dicts with text for "
-            "keys (an array as array.tolist())"
+            f"{where}: the result of state_dict {what}; return numbers, text, booleans, None, lists, and dicts with "
+            "text for keys (an array as array.tolist())"
         )
     assert isinstance(copy, dict), "equal to one"
     return copy
@@ -142,7 +142,7 @@ def read_columns(where: str, state: PartState, tasks: Sequence[Task]) -> dict[st
     columns = state.columns(tasks)
     if not isinstance(columns, Mapping) or not all(isinstance(name, str) and name for name in columns):
         raise ConfigError(
-            f"{where}: columns gave {describe_value(columns)}, but arrays by the names of columns are needed"
+            f"{where}: columns returned {describe_value(columns)}; expected a dict of arrays by column name"
         )
     for name, values in columns.items():
         if not (
@@ -154,8 +154,8 @@ def read_columns(where: str, state: PartState, tasks: Sequence[Task]) -> dict[st
             and np.isfinite(values).all()
         ):
             raise ConfigError(
-                f"{where}: columns gave {describe_value(values)} for {name!r}, but a NumPy array of one finite float "
-                f"for each of the {len(tasks)} tasks is needed, or of a row for each, by the index of a step"
+                f"{where}: columns returned {describe_value(values)} for {name!r}; expected a NumPy array of one "
+                f"finite float for each of the {len(tasks)} tasks, or of one row of floats, one per step number"
             )
     return {
         name: {task.id: value for task, value in zip(tasks, values.astype(np.float64).tolist(), strict=True)}
@@ -177,11 +177,9 @@ def check_names(given: Iterable[tuple[str, Iterable[str]]], *, taken: Iterable[s
     for where, names in given:
         for name in names:
             if name in own:
-                raise ConfigError(f"{where} gives the column {name!r}, a name that is taken; give it another name")
+                raise ConfigError(f"{where} returns the column {name!r}, which the table already has; rename it")
             if name in owners:
-                raise ConfigError(
-                    f"{where} and {owners[name]} both give the column {name!r}; give one of them another name"
-                )
+                raise ConfigError(f"{where} and {owners[name]} both return the column {name!r}; rename one of them")
             owners[name] = where
 
 
@@ -191,8 +189,8 @@ def check_journaled(root: Part, states: Sequence[StateBefore], *, where: str, pa
     for missing in find_stateful(root, path):
         if missing not in kept:
             raise RecordError(
-                f"{where} keeps no state of {missing}, so that its credit cannot be derived again; what it holds "
-                "stands as it was written"
+                f"{where} has no saved state of {missing}, so its advantages cannot be computed again; the stored ones "
+                "are used"
             )
 
 

@@ -60,9 +60,9 @@ def audit_tables(
     Args:
         tables: the parts of the file; only one at a time is in memory.
         algorithms: the methods to compare, by name. The first and the last are compared step by step.
-        depth: largest number of earlier states to compare.
-        gamma: discount factor of the compared return.
-        read_tokens: returns the sampled tokens of the latest table; None = tokens are not compared.
+        depth: largest number of earlier states
+        gamma: discount factor
+        read_tokens: sampled tokens of the latest table; None = not compared
     """
     names = list(algorithms)
     if not names:
@@ -192,8 +192,8 @@ def _describe_methods(census: Census, methods: Sequence[MethodColumn]) -> Iterat
     for method in methods:
         if method.unrewarded_share > MUCH_UNREWARDED:
             yield (
-                f"{100 * method.unrewarded_share:.1f} % of the credit of {method.name} is in tasks without any reward. "
-                "Most likely only a penalty on malformed or invalid actions differs there. "
+                f"{100 * method.unrewarded_share:.1f} % of the absolute advantages of {method.name} are in tasks "
+                "without any reward. Most likely only a penalty on malformed or invalid actions differs there. "
                 "Compare with `invalid_penalty=0` or `refused_penalty=0`."
             )
     for method in methods:
@@ -215,7 +215,7 @@ def _describe_tokens(methods: Sequence[TokenColumn]) -> Iterator[str]:
         if method.has_own_credit:
             words = f"Under {method.name} {_share(method.trained_tokens, method.tokens)} of the tokens train"
             if method.inside_share is not None:
-                words += f"; {100 * method.inside_share:.1f} % of the variance of their credit is inside steps"
+                words += f"; {100 * method.inside_share:.1f} % of the variance of their advantages is inside steps"
             yield f"{words}."
     for before, after in pairwise(methods):
         flips, both = after.flips[before.name], after.both_signed[before.name]

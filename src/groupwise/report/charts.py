@@ -13,6 +13,7 @@ from groupwise.report.number_format import (
     format_compact,
     format_count,
     format_interval,
+    format_number,
     format_percent,
     format_score,
     format_seconds,
@@ -35,6 +36,8 @@ Point = tuple[int, float]
 # Axes and the frame of a chart: round ticks, and where a value lies.
 
 STEPS = (1, 2, 5, 10)
+MIN_SHARES = 0.1
+"""The shortest axis of fractions."""
 
 
 @dataclass(frozen=True)
@@ -54,29 +57,40 @@ class Axis:
 
 
 def make_value_axis(values: Sequence[float], start: float, end: float, *, share: bool = False) -> Axis:
-    """An axis over all values, between round numbers; fractions (`share`) have the axis 0 to 1."""
+    """An axis over all values, between round numbers.
 
-    def label(tick: float) -> str:
-        # Sums of a step leave a last digit of rounding: 0.30000000000000004.
-        value = 0.0 if abs(tick) < 1e-9 * (axis.high - axis.low) else tick
-        return format_percent(value, 0) if share else format_compact(value)
-
-    if share and all(0 <= value <= 1 for value in values):
-        axis = Axis(0.0, 1.0, start, end, (0.0, 0.25, 0.5, 0.75, 1.0), label)
-        return axis
+    Fractions (`share`) have an axis of at least 10 points, so noise does not look like a change. If they cover more
+    than half of all, it is 0 to 1.
+    """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    is_fraction = share and 0 <= low <= high <= 1
     if 0 < low < 0.5 * high:
         low = 0.0  # not far from zero: show it
     if high < 0 and high > 0.5 * low:
         high = 0.0
-    if high - low <= 1e-12 * max(abs(low), abs(high)):
-        room = abs(high) / 2 or 1.0
-        low, high = (0.0, 1.25 * high) if high > 0 else (low - room, high + room)
-    step = round_up_step((high - low) / 4)
+    if is_fraction and high - low > 0.5:
+        low, high, step = 0.0, 1.0, 0.25
+    else:
+        if is_fraction and high - low < MIN_SHARES:
+            low = min(max((low + high - MIN_SHARES) / 2, 0.0), 1 - MIN_SHARES)
+            high = low + MIN_SHARES
+        elif high - low <= 1e-12 * max(abs(low), abs(high)):
+            room = abs(high) / 2 or 1.0
+            low, high = (0.0, 1.25 * high) if high > 0 else (low - room, high + room)
+        step = round_up_step((high - low) / 4)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     ticks = tuple(number * step for number in range(first, last + 1))
-    axis = Axis(ticks[0], ticks[-1], start, end, ticks, label)
-    return axis
+    are_close = len({format_compact(tick) for tick in ticks}) < len(ticks)
+    decimals = max(0, -math.floor(math.log10(step)))
+
+    def label(tick: float) -> str:
+        # Sums of a step leave a last digit of rounding: 0.30000000000000004.
+        value = 0.0 if abs(tick) < 1e-9 * (ticks[-1] - ticks[0]) else tick
+        if share:
+            return format_percent(value, 0)
+        return format_number(value, decimals) if are_close else format_compact(value)
+
+    return Axis(ticks[0], ticks[-1], start, end, ticks, label)
 
 
 def make_update_axis(numbers: Sequence[int], start: float, end: float) -> Axis:
@@ -324,7 +338,7 @@ def draw_stacked_bar(parts: Mapping[str, float]) -> Html:
         grow, words = f"flex-grow:{max(share, 0.002):.4f}", f"{name}: {format_seconds(amount)}, {format_percent(share)}"
         inside = tag("b", name, class_="inside") if share > 0.12 else None
         pieces.append(tag("span", inside, class_=f"shade{min(place, SHADES - 1)}", style=grow, title=words))
-    return tag("div", pieces, class_="stacked", role="img", aria_label="where the time went")
+    return tag("div", pieces, class_="stacked", role="img", aria_label="time per stage")
 
 
 def draw_histogram(values: Sequence[float]) -> Html:
@@ -349,7 +363,7 @@ def draw_histogram(values: Sequence[float]) -> Html:
         width, height = across.place(low + wide) - left - 1.5, up.start - top
         bar = tag("rect", x=left + 0.75, y=top, width=width, height=height, class_=f"fill {kind}")
         pieces += [tag("g", tag("title", hint), bar)] if count else []
-    return draw_chart(across, up, pieces, label="histogram of credit")
+    return draw_chart(across, up, pieces, label="histogram of advantages")
 
 
 def draw_credit_strip(credits: Sequence[float], reach: float) -> Html:

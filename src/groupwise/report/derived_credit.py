@@ -128,7 +128,7 @@ class UnderivableCredit:
 
     def describe(self, number: int) -> str:
         return (
-            f"The credit of update {number} cannot be derived again ({self.reason}). The numbers are those of the "
+            f"The advantages of update {number} cannot be derived again ({self.reason}). The numbers are those of the "
             "journal, without the groups; rescued groups are found by their final scores"
         )
 
@@ -146,7 +146,7 @@ def describe_company(company: Sequence[ComparisonGroup]) -> str:
         for level in company
         if level.members > 1
     ]
-    return ", ".join(comparisons) or "nobody"
+    return ", ".join(comparisons) or "no other step"
 
 
 def derive_credit(
@@ -289,8 +289,8 @@ def explain_run_step(
     for source in (record["source"] for record in asked if "source" in record):
         if source.keeps_credit:
             raise RecordError(
-                f"task {task!r}, rollout {rollout} has its credit from update {source.number} and was not compared in "
-                f"update {number}; use --update {source.number} --task {source.task} --rollout {source.rollout}"
+                f"task {task!r}, rollout {rollout} has its advantages from update {source.number} and was not compared "
+                f"in update {number}; use --update {source.number} --task {source.task} --rollout {source.rollout}"
             )
     # If the number differs from the journal's, the explanation prints both and their distance.
     derived = DerivedCredit.compute([*trajectories, *choose_compared(replayed)], algorithm, states)
@@ -357,7 +357,7 @@ class CreditedTokens:
         low, high = min(trained), max(trained)
         span = format_signed(low) if low == high else f"{format_signed(low)} to {format_signed(high)}"
         total = format_signed(math.fsum(trained))
-        return f"{len(trained)} of {len(self.values)} sampled tokens train; credit {span}, sum {total}"
+        return f"{len(trained)} of {len(self.values)} sampled tokens train; advantages {span}, sum {total}"
 
     def as_json(self, texts: Sequence[str] | None) -> list[dict[str, Any]]:
         """Each token as plain data; the advantage is null if the token does not train."""
@@ -438,8 +438,8 @@ def choose_shade(credit: float, reach: float) -> int:
 class ParentRollout:
     """The rollout that another rollout comes from.
 
-    Worked example: rollout 8 of a group of eight was replayed from update 4, where it was rollout 0 of the same task,
-    since every rollout had failed: number 4, rollout 0, why "every rollout failed".
+    Worked example: all eight rollouts of a group failed. Rollout 8 was replayed from update 4, where it was rollout 0
+    of the same task: number 4, rollout 0, why "every rollout failed".
     """
 
     number: int

@@ -297,7 +297,7 @@ def _explain_shared(table: StepTable, trace: Shared, step: int, computed: Explan
     if trace.label[step] < 0:
         members: tuple[GroupMember, ...] = ()
         value: float | None = own.by_hand
-        formula = "shared with no other rollout: its own credit"
+        formula = "shared with no other rollout: its own advantage"
     else:
         steps = np.flatnonzero(trace.label == trace.label[step])
         once = isinstance(trace.part, Merged) and trace.part.count == "rollout"
@@ -320,7 +320,7 @@ def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int, computed: E
     if not isinstance(trace, OwnTrace):
         missing = " and no ".join(name for name in ("part", "derive") if not hasattr(trace, name))
         of_part = "" if getattr(trace, "part", None) is None else f" of {computed.what}"
-        return replace(computed, not_derived=f"the credit{of_part}, whose trace {kind} has no {missing}")
+        return replace(computed, not_derived=f"the advantage{of_part}, whose trace {kind} has no {missing}")
     derivation = trace.derive(table, step)
     if not isinstance(derivation, Derivation):
         raise RecordError(

@@ -197,7 +197,7 @@ def explain_token(
         logp=_none_if_missing(tokens.logp[token]),
         entropy=_none_if_missing(tokens.entropy[token]),
         trains=True,
-        what="no token_credit: each token has the credit of its step",
+        what="no token_credit: each token has the advantage of its step",
         value=own,
         by_hand=None,
         formula=f"{own:.6g}",
@@ -212,7 +212,7 @@ def explain_token(
     token_credit = algorithm.token_credit(seen, earned, tokens)
     if not token_credit.trains[token]:
         return _mask(named, describe_mask(token_credit, seen, earned, tokens, token) or "nothing reads its number")
-    value, of_step = float(token_credit.values[token]), f"credit of its step: {own:.6g}"
+    value, of_step = float(token_credit.values[token]), f"advantage of its step: {own:.6g}"
     trace = token_credit.trace
     if not isinstance(trace, TokenTrace) and not hasattr(trace, "derive"):
         return replace(
@@ -220,7 +220,7 @@ def explain_token(
             value=value,
             by_hand=None,
             formula=f"{value:.6g}",
-            not_derived=f"the credit of {named.what}, whose trace {type(trace).__name__} has no derive",
+            not_derived=f"the advantage of {named.what}, whose trace {type(trace).__name__} has no derive",
             lines=(of_step,),
         )
     derivation, not_derived = _derive(seen, earned, tokens, token, trace)

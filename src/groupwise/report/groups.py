@@ -299,7 +299,7 @@ def _index_details(derived: DerivedCredit | UnderivableCredit) -> tuple[dict[_Id
         columns |= {} if tokens is None else {"tokens": tokens}
         columns["channels"] = [{name: of[row] for name, of in channels.items()} for row in range(len(derived.rows))]
     except (RecordError, ConfigError) as error:
-        missing = f"The credit of tokens and channels cannot be derived again ({error})"
+        missing = f"The advantages of tokens and channels cannot be derived again ({error})"
     known = [dict(zip(columns, of_row, strict=True)) for of_row in zip(*columns.values(), strict=True)]
     return {_identify(row): details for row, details in zip(derived.rows, known, strict=True)}, missing
 

@@ -135,7 +135,7 @@ def _find_rows_after_the_end(rollouts: RolloutRows) -> Found:
     for task, rollout, rows in rollouts.walk():
         ended = [row for row in rows if stop[row] is not None and index[row] < index[rows[-1]]]
         if ended:
-            yield ended[:1], f"group {task!r}, rollout {rollout!r} goes on after {stop[ended[0]]!r}"
+            yield ended[:1], f"group {task!r}, rollout {rollout!r} continues after {stop[ended[0]]!r}"
 
 
 @_check("gap-in-steps", "warning", "History cannot be read across a missing step; returns skip it. Record every step.")
@@ -211,7 +211,9 @@ def _find_missing_states(rollouts: RolloutRows) -> Found:
             yield rows[:1], f"group {task!r} has no state on any of {len(rows)} rows"
 
 
-@_check("lone-rollout", "warning", "One rollout has nobody to be compared with, or group ids were made per rollout.")
+@_check(
+    "lone-rollout", "warning", "The group has one rollout, so nothing is compared; or group ids were made per rollout."
+)
 def _find_lone_rollouts(rollouts: RolloutRows) -> Found:
     for task, by_rollout in rollouts.rows.items():
         if len(by_rollout) == 1:

@@ -87,18 +87,18 @@ def find_penalised_updates(folder: RunFolder) -> list[int]:
 
 
 def describe_penalties(numbers: Sequence[int], updates: int) -> str:
-    """A warning if the advantages of some of a run's updates come from penalties alone.
+    """A warning if some updates' advantages come from penalties alone.
 
     >>> describe_penalties([3, 5], 40).partition(":")[0]
-    'In 2 of 40 updates (3, 5) credit comes from penalties alone'
+    'In 2 of 40 updates (3, 5) the advantages come from penalties alone'
     """
     if not numbers:
         return ""
     listed = ", ".join(map(str, numbers[:MAX_NUMBERS])) + (", …" if len(numbers) > MAX_NUMBERS else "")
     where = "In every update" if len(numbers) == updates else f"In {len(numbers)} of {updates} updates ({listed})"
     return (
-        f"{where} credit comes from penalties alone: no rollout got a reward, and only penalties on invalid actions "
-        "or lengths differ. Use easier tasks or a warm start, or set the penalties to 0."
+        f"{where} the advantages come from penalties alone: no rollout got a reward, and only penalties on invalid "
+        "actions or lengths differ. Use easier tasks or a warm start, or set the penalties to 0."
     )
 
 

@@ -17,7 +17,6 @@ from groupwise.report.charts import (
     draw_credit_strip,
     draw_curve_card,
     draw_histogram,
-    draw_intervals,
     draw_stacked_bar,
     name_sign,
     scale_credit,
@@ -30,6 +29,7 @@ from groupwise.report.derived_credit import (
     find_reach,
     shade_tokens,
 )
+from groupwise.report.first_screen import show_first_screen
 from groupwise.report.groups import (
     PlayedGroup,
     PlayedRollout,
@@ -48,7 +48,6 @@ from groupwise.report.number_format import (
     format_compact,
     format_count,
     format_interval,
-    format_number,
     format_percent,
     format_seconds,
     format_signed,
@@ -59,7 +58,6 @@ from groupwise.report.overview import (
     describe_lag,
     describe_penalties,
     find_penalised_updates,
-    find_sampling_success,
     find_verdict,
     has_success,
     sum_stage_seconds,
@@ -77,18 +75,19 @@ from groupwise.report.rescue import (
 from groupwise.store.run_folder import CONFIG, JOURNAL
 from groupwise.system.files import write_atomic
 from groupwise.system.text import quote_line
+from groupwise.training.alarms import RETURN, SUCCESS
 from groupwise.training.evaluation.summary import RunVerdict, describe_when
 from groupwise.training.metrics import SHARE, find_metric
 from groupwise.training.run_reader import RunFolder
 
 NAMES = {
-    "categories": "Families",
-    "events": "On the way",
-    "learning": "Learning",
-    "time": "Time",
-    "groups": "Groups",
+    "categories": "Task categories",
+    "events": "Alarms and changes",
+    "learning": "Curves",
+    "groups": "Learning signal",
     "rescued": "Rescued groups",
     "rollouts": "Rollouts",
+    "time": "Time",
     "settings": "Settings",
 }
 """Names of the sections, in the list at the top."""
@@ -104,20 +103,18 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
     verdict = find_verdict(folder)
     last = read_groups(folder, folder.updates[-1]) if folder.updates else []
     first = read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
+    screen = show_first_screen(folder, verdict)
     content = {
         "categories": _list_categories(verdict),
         "events": _list_events(folder),
         "learning": show_learning(folder, verdict),
-        "time": show_time(folder),
         "groups": show_groups(folder, verdict, last),
         "rescued": show_rescued(folder, verdict, last),
         "rollouts": show_rollouts(folder, first, last),
+        "time": show_time(folder),
         "settings": folder.config_text.strip().splitlines(keepends=True),
     }
-    env, is_share = name_kind(folder.setting("env")), verdict is not None and verdict.measure == "success"
-    kept = {"before": verdict.before, "after": verdict.after} if verdict else {}
-    scores = [(name, score) for name, score in kept.items() if score is not None]
-    plot = draw_intervals(scores, is_share=is_share) if scores else None
+    env = name_kind(folder.setting("env"))
     has_details = any(  # token credit, channels or pairs
         group.pairs is not None
         or any(step.tokens is not None or step.channels for rollout in group.members for step in rollout.steps)
@@ -132,14 +129,12 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         style=read_styles(styles),
         heading=method,
         env=env,
-        info=_list_info(folder, method, note),
+        info=_list_info(folder, method, note if screen["own"] is None else ""),  # else they are listed
         links={name: words for name, words in NAMES.items() if content[name]},
         journal=JOURNAL,
         config=CONFIG,
         updates=folder.updates,
-        verdict=verdict and {"scores": scores, "plot": plot, "sentence": write_verdict_sentence(verdict)},
-        is_share=is_share,
-        sampled=find_sampling_success(folder) if verdict is None else None,
+        **screen,
         penalised=describe_penalties(find_penalised_updates(folder), len(folder.updates)),
         percent_sign=f"{THIN_SPACE}%",
         describe_when=describe_when,
@@ -165,9 +160,9 @@ def _list_info(folder: RunFolder, method: str, note: str) -> dict[str, str]:
     tasks, tries = folder.setting("training.tasks"), folder.setting("rollout.group_size")
     task_sets = ", ".join(f"{split}{NO_BREAK}{shorten_hash(digest)}" for split, digest in folder.task_sets.items())
     return {
-        "algorithm": f"{method} ({note})" if note else method,
+        "method": f"{method} ({note})" if note else method,
         "environment": describe_part(folder.setting("env")),
-        **({"task_sets": task_sets} if task_sets else {}),
+        **({"task sets": task_sets} if task_sets else {}),
         "model": describe_part(folder.setting("model")),
         "seed": NO_NUMBER if seed is None else str(seed),
         "updates": f"{updates}, each of {tasks} tasks {TIMES} {tries} rollouts" if tasks and tries else updates,
@@ -176,49 +171,32 @@ def _list_info(folder: RunFolder, method: str, note: str) -> dict[str, str]:
     }
 
 
-def write_verdict_sentence(verdict: RunVerdict) -> str:
-    before, after = verdict.before, verdict.after
-    what = "Success" if verdict.measure == "success" else "Mean outcome"
-    task_set = f"{format_count(after.tasks, 'task')} of the {verdict.split} set"
-    tries = "" if after.rollouts == after.tasks else f" ({format_count(after.rollouts, 'rollout')})"
-    if before is None:
-        return f"{what} on {task_set}{tries}, {describe_when(after)}. There is no other evaluation to compare with."
-    if not verdict.is_one_task_set:
-        evaluations = f"{describe_when(before)} and {describe_when(after)}"
-        return f"{what} {evaluations}, on different tasks, so they cannot be compared."
-    change = after.value - before.value
-    moved = "did not change" if not change else "rose" if change > 0 else "fell"
-    far = f" by {format_number(100 * abs(change), 1)} points" if verdict.measure == "success" and change else ""
-    clear = "do not overlap" if verdict.is_clear else "overlap, so this may be chance"
-    return f"{what} on {task_set}{tries} {moved}{far}; the {INTERVAL_LEVEL} intervals {clear}."
-
-
 def _list_categories(verdict: RunVerdict | None) -> dict[str, Any] | None:
     if verdict is None or not verdict.categories:
         return None
-    is_share, lead = verdict.measure == "success", "The same evaluation, by kind of task."
+    is_share, lead = verdict.measure == "success", "The evaluation above, by task category."
     if verdict.before is not None:
         before, after = describe_when(verdict.before), describe_when(verdict.after)
-        lead = f"The same evaluations, by kind of task. Grey: {before}; blue: {after}."
+        lead = f"The evaluations above, by task category. Grey: {before}; blue: {after}."
     by_category = [
-        {name: score for name, score in (("before", family.before), ("after", family.after)) if score is not None}
-        for family in verdict.categories
+        {name: score for name, score in (("before", category.before), ("after", category.after)) if score is not None}
+        for category in verdict.categories
     ]
     high = 1.0 if is_share else max(score.value for scores in by_category for score in scores.values()) or 1.0
     rows = []
-    for family, scores in zip(verdict.categories, by_category, strict=True):
-        change = family.after.value - family.before.value if family.before else None
+    for category, scores in zip(verdict.categories, by_category, strict=True):
+        change = category.after.value - category.before.value if category.before else None
         bars = []
         for name, score in scores.items():
             width = 100 * min(max(score.value / high, 0.0), 1.0)
             bars.append((name, width, format_interval(score.value, score.interval, is_share)))
         rows.append(
             {
-                "name": family.name,
-                "tasks": family.after.tasks,
+                "name": category.name,
+                "tasks": category.after.tasks,
                 "bars": bars,
-                "before": family.before and family.before.value,
-                "after": family.after.value,
+                "before": category.before and category.before.value,
+                "after": category.after.value,
                 "change": format_signed(change and 100 * change, 1) if is_share else format_signed(change),
             }
         )
@@ -266,14 +244,14 @@ def name_kind(part: Any) -> str:
 # The longer sections: curves, time, groups, rescued groups.
 
 MAIN_CURVES = {
-    "rollout/success": "Success",
-    "rollout/return": "Return",
+    SUCCESS: "Success",
+    RETURN: "Return",
     "rollout/steps": "Steps",
-    "rollout/valid": "Well-formed, accepted actions",
+    "rollout/valid": "Valid actions",
     "rollout/entropy": "Entropy",
     "loss/entropy": "Entropy (learner)",
     "loss/total": "Loss",
-    "learner/grad_norm": "Gradient",
+    "learner/grad_norm": "Gradient norm",
     "loss/kl_to_reference": "KL to the reference",
 }
 """Metrics with a curve, and their titles."""
@@ -298,12 +276,14 @@ def show_learning(folder: RunFolder, verdict: RunVerdict | None) -> dict[str, An
     cards = [
         draw_metric_card(folder, name, title, verdict)
         for name, title in MAIN_CURVES.items()
-        if folder.metrics.get(name) and (name != "rollout/success" or has_success(folder))
+        if folder.metrics.get(name)
+        and (name != SUCCESS or has_success(folder))
+        and (name != RETURN or folder.metrics[name] != folder.metrics.get(SUCCESS))  # one curve is enough
     ]
     if not cards:
         return None
     lead = "Measured on the training rollouts of each update."
-    if verdict is not None and verdict.measure == "success" and "rollout/success" in folder.metrics:
+    if verdict is not None and verdict.measure == "success" and SUCCESS in folder.metrics:
         lead += f" Open dots are evaluations with their {INTERVAL_LEVEL} intervals."
     rows = []
     for name, curve in folder.metrics.items():
@@ -330,8 +310,13 @@ def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[Pl
     span = find_update_span(folder, verdict)
     own = sorted(folder.metrics.get("advantage/own_rollout_only", {}).items())
     shares = {
-        "Groups without spread": (
-            "Fraction of tasks whose rollouts all have the same final score, so no learning signal.",
+        "Groups with a learning signal": (
+            "Fraction of groups in which some step has an advantage other than 0.",
+            sorted(folder.metrics.get("advantage/groups_with_signal", {}).items()),
+        ),
+        "Zero-variance groups": (
+            "Fraction of tasks whose rollouts all have the same final score. Only lengths, step rewards or penalties "
+            "can still give them a learning signal.",
             [(count.number, count.equal_share) for count in counts],
         ),
         "Steps compared": (
@@ -371,12 +356,15 @@ def _draw_credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
     if own and None not in own:
         lonely += f"; {format_percent(sum(map(bool, own)) / len(own))} of the others only with their own rollout"
     meanings = [
-        f"Fraction of the steps of update {folder.updates[-1]} by their credit. "
+        f"Fraction of the steps of update {folder.updates[-1]} by their advantage. "
         f"Mean size {format_compact(size)}; exactly 0: {format_percent(silent)}{lonely}."
     ]
     meanings += [f"{underived}."] if (underived := describe_underived(last)) else []
     return draw_card(
-        "Credit", f"update {folder.updates[-1]}", draw_histogram([step.credit for step in steps]), *meanings
+        "Advantages of steps",
+        f"update {folder.updates[-1]}",
+        draw_histogram([step.credit for step in steps]),
+        *meanings,
     )
 
 
@@ -385,7 +373,7 @@ def show_rescued(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[P
     if not has_rescues(folder):
         return None
     cards = []
-    signal, rescued = (folder.metrics.get(f"credit/groups_{name}", {}) for name in ("with_signal", "rescued"))
+    signal, rescued = (folder.metrics.get(f"advantage/groups_{name}", {}) for name in ("with_signal", "rescued"))
     if numbers := sorted(signal.keys() & rescued.keys()):
         shares = {
             "by themselves": {number: signal[number] - rescued[number] for number in numbers},
@@ -443,7 +431,7 @@ def show_rollouts(
         for number, groups in chosen.items()
     }
     lead = (
-        "The best and the worst rollout of a few tasks. The bar of a step is its credit: "
+        "The best and the worst rollout of a few tasks. The bar of a step is its advantage: "
         "blue (right) makes the action more likely, orange (left) less likely."
     )
     if any(group.pairs is not None for group in shown):
@@ -475,7 +463,7 @@ def find_usual_reach(credits: Sequence[float]) -> float:
 
 def draw_metric_card(folder: RunFolder, name: str, title: str, verdict: RunVerdict | None) -> Html:
     metric = find_metric(name)
-    has_scores = name == "rollout/success" and verdict is not None and verdict.measure == "success"
+    has_scores = name == SUCCESS and verdict is not None and verdict.measure == "success"
     return draw_curve_card(
         Curve(
             span=find_update_span(folder, verdict),
@@ -561,7 +549,7 @@ def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: 
     dots = [
         (
             bool(rollout.success) if rollout.success is not None else rollout.outcome == high,
-            f"rollout {rollout.rollout}: outcome {format_compact(rollout.outcome)}",
+            f"rollout {rollout.rollout}: final score {format_compact(rollout.outcome)}",
         )
         for rollout in group.rollouts
     ]
@@ -592,7 +580,7 @@ def _describe_group(group: PlayedGroup) -> str:
     solved = sum(bool(rollout.success) for rollout in judged)
     words = f"{solved} of {len(judged)} rollouts solved it" if judged else format_count(len(group.rollouts), "rollout")
     if not group.teaches:
-        words += "; no step has credit" if group.pairs is None else "; no pair"
+        words += "; no step has an advantage" if group.pairs is None else "; no pair"
     rescue = rescue_of(group)
     if rescue is not None:
         done = {
@@ -605,7 +593,7 @@ def _describe_group(group: PlayedGroup) -> str:
 
 
 def _describe_rollout(rollout: PlayedRollout) -> str:
-    outcome = "" if rollout.success is not None else f"outcome {format_compact(rollout.outcome)}"
+    outcome = "" if rollout.success is not None else f"final score {format_compact(rollout.outcome)}"
     stop = "" if rollout.stop == "terminated" else rollout.stop
     end = stop if rollout.origin == "fresh" else f"{rollout.origin} {stop}".strip()
     words = [f"rollout {rollout.rollout}", format_count(len(rollout.steps), "step"), outcome, end]

@@ -1,7 +1,7 @@
 """The recorded prompt of a step, with the origin of each token.
 
 The journal has the prompt's ids, and the observation and response of each step. These texts are searched in the
-prompt: from its end the current observation, then the past steps that the history shows; from its beginning the
+prompt. From its end: the current observation, then the past steps that the history shows. From its beginning: the
 system prompt, the instruction and the goal. Everything else is template, also lists of possible actions.
 """
 

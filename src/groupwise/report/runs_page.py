@@ -29,8 +29,10 @@ from groupwise.report.number_format import (
     INTERVAL_LEVEL,
     NO_NUMBER,
     THIN_SPACE,
+    format_bounds,
     format_count,
     format_interval,
+    format_number,
     format_score,
     format_seconds,
     shorten_hash,
@@ -59,10 +61,10 @@ from groupwise.training.metrics import SHARE, find_metric
 
 NAMES = {
     "curves": "Curves",
-    "pairs": "Variant by variant",
-    "categories": "Families",
+    "pairs": "Pairs of variants",
+    "categories": "Task categories",
     "runs": "Runs",
-    "settings": "Settings",
+    "settings": "Different settings",
 }
 """Names of the sections, in the list at the top."""
 TITLES = {UPDATES: "updates", STEPS: "environment steps", TOKENS: "sampled tokens", TIME: "time"}
@@ -107,8 +109,11 @@ def render_runs_page(variants: Sequence[VariantRuns], *, name: str) -> str:
         info=_list_info(variants, results),
         links={key: words for key, words in NAMES.items() if content[key]},
         results=results,
+        sentence=write_ranking(results)
+        if results
+        else "None of these runs was evaluated on a fixed task set, so they cannot be ranked.",
         is_share=is_share,
-        what="Success" if is_share else "Mean outcome",
+        what="Success" if is_share else "Mean final score",
         level=INTERVAL_LEVEL,
         notes=_list_notes(results, variants) if results else [],
         variants=list(colours),
@@ -119,11 +124,40 @@ def render_runs_page(variants: Sequence[VariantRuns], *, name: str) -> str:
     )
 
 
+def write_ranking(results: Results) -> str:
+    """The result of several variants in one or two sentences."""
+    is_share = results.measure == "success"
+    ranked = sorted(results.variants, key=lambda variant: -variant.final.value)
+    best = ranked[0]
+    seeds = format_count(len(best.seeds), "seed")
+    bounds = format_bounds((best.final.low, best.final.high), is_share)
+    interval = f"{INTERVAL_LEVEL} CI {bounds}, {seeds}" if best.has_interval else seeds
+    what = "success" if is_share else "final score"
+    where = f"{results.tasks:,} {'training' if results.split == 'train' else 'held-out'} tasks"
+    reached = f"{format_score(best.final.value, is_share)} ({interval})"
+    if len(ranked) == 1:
+        return f"{best.name} reached a mean {what} of {reached} on {where}."
+    sentence = f"{best.name} has the highest mean {what} on {where}: {reached}."
+    pairs = {(pair.variant, pair.over): pair for pair in results.improvements}
+    pair = pairs.get((best.name, ranked[1].name))
+    if pair is None:
+        return sentence
+    sentence += (
+        f" A run of it is better than a run of {pair.over}, the second, with probability "
+        f"{format_number(pair.probability.value, 2)}"
+    )
+    if not pair.has_interval:
+        return f"{sentence}. One seed gives no interval."
+    low, high = pair.probability.low, pair.probability.high
+    significant = "significant" if low > EVEN else "not significant"
+    return f"{sentence} ({INTERVAL_LEVEL} CI {format_number(low, 2)} to {format_number(high, 2)}): {significant}."
+
+
 def name_colour(variant: int) -> str:
     """The CSS class with the colour of a variant.
 
     >>> name_colour(1), name_colour(9)
-    ('arm1', 'arm1 again')
+    ('variant1', 'variant1 again')
     """
     return f"variant{variant % NUM_COLOURS}" + (" again" if variant >= NUM_COLOURS else "")
 
@@ -144,7 +178,7 @@ def _list_info(variants: Sequence[VariantRuns], results: Results | None) -> dict
         "updates": updates + of,
     }
     if results is not None:
-        info["task_set"] = (
+        info["task set"] = (
             f"{format_count(results.tasks, 'task')} of {results.split} ({shorten_hash(results.task_set)})"
         )
     return info
@@ -172,8 +206,8 @@ def _list_categories(variants: Sequence[VariantRuns]) -> list[tuple[str, int, li
     """For each task category: its number of tasks, and the mean over seeds of each variant's last evaluation."""
     by_category: dict[str, dict[str, list[TaskSetScore]]] = {}
     for variant in variants:
-        for family in (family for run in variant.runs if run.verdict for family in run.verdict.categories):
-            by_category.setdefault(family.name, {}).setdefault(variant.name, []).append(family.after)
+        for category in (category for run in variant.runs if run.verdict for category in run.verdict.categories):
+            by_category.setdefault(category.name, {}).setdefault(variant.name, []).append(category.after)
     categories = []
     for name, of_variants in sorted(by_category.items()):
         rows = [
@@ -246,8 +280,8 @@ def _draw_curves(
     if results is not None:
         is_share = results.measure == "success"
         chart = VariantChart(
-            title="Evaluation" if is_share else "Outcome of evaluations",
-            meaning=f"{'Success' if is_share else 'Mean outcome'} on the {results.split} set, mean over seeds.",
+            title="Evaluation" if is_share else "Final score in evaluations",
+            meaning=f"{'Success' if is_share else 'Mean final score'} on the {results.split} set, mean over seeds.",
             curves=make_score_curves(variants, axes),
             is_share=is_share,
             width=640.0,

@@ -72,6 +72,10 @@ class ConfigError(GroupwiseError):
         """The path of the first wrong setting; empty = not known."""
         return self.problems[0].path
 
+    def below(self, *path: str) -> ConfigError:
+        """The same error of settings that are inside another one."""
+        return ConfigError(problems=[problem.below(*path) for problem in self.problems])
+
     def describe(self) -> str:
         """The problems as a run file's user reads them, each after the path of its setting."""
         return ". Also ".join(map(str, self.problems))

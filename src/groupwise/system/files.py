@@ -36,7 +36,7 @@ _LONG_KEY = re.compile(
 def read_text_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """The text of a file without a byte order mark; OSError if it cannot be opened, ValueError if it is not text."""
     if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISDIR(mode)):
-        raise ValueError("a pipe or a device is no file; copy it into one")
+        raise ValueError("this is a pipe or a device; copy its content into a file")
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:

@@ -99,7 +99,7 @@ def describe_strangeness(value: Any) -> str | None:
             return f"is nested more than {MAX_NESTING} deep"
         entries = holder.values() if type(holder) is dict else holder
         if type(holder) is dict and not _KEYS.issuperset(map(type, holder)):
-            return "has a key that is no text"
+            return "has a key that is not text"
         kinds = set(map(type, entries))
         if kinds <= _LEAVES:
             continue
@@ -119,7 +119,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     by_key = dict(pairs)
     if len(by_key) != len(pairs):
         (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {quote_line(repr(twice), limit=60)} stands twice in one object")
+        raise ValueError(f"the key {quote_line(repr(twice), limit=60)} appears twice in one object")
     return by_key
 
 

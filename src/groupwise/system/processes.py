@@ -153,10 +153,13 @@ def read_started_rank() -> StartedRank:
         rank, world, local_rank = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         local_world = int(given.get("LOCAL_WORLD_SIZE", local_rank + 1))
     except ValueError as error:
-        raise ConfigError(f"{', '.join(given)} are not whole numbers ({error}); {WAYS}") from None
+        raise ConfigError(f"{', '.join(given)} are not integers ({error}); {WAYS}") from None
     if not (0 <= local_rank <= rank < world and local_rank < local_world <= world):
         shown = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise ConfigError(f"{shown} do not go together: ranks are counted from 0, and are fewer than all; {WAYS}")
+        raise ConfigError(
+            f"{shown} contradict each other: RANK must be below WORLD_SIZE, and LOCAL_RANK below LOCAL_WORLD_SIZE; "
+            f"{WAYS}"
+        )
     return StartedRank(rank=rank, world=world, local_rank=local_rank, local_world=local_world)
 
 
@@ -166,7 +169,7 @@ def check_started_rank() -> StartedRank:
     for name in ("MASTER_ADDR", "MASTER_PORT") if started.world > 1 else ():
         if not os.environ.get(name):
             raise ConfigError(
-                f"{started.world} processes were started, but {name} does not say where they meet; {WAYS}"
+                f"{started.world} processes were started, but {name} is not set, so they cannot connect; {WAYS}"
             )
     return started
 

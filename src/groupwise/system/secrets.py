@@ -107,7 +107,9 @@ def resolve_references(value: Any) -> Any:
     def look_up(reference: re.Match[str]) -> str:
         found = os.environ.get(reference[1])
         if found is None:
-            raise ConfigError(f"the environment variable {reference[1]}, which a setting names, is not set; set it")
+            raise ConfigError(
+                f"the environment variable {reference[1]} is not set, but a setting uses it as {reference[0]}; set it"
+            )
         return found
 
     return _in_texts(value, lambda text: _REFERENCE.sub(look_up, text))

@@ -85,7 +85,7 @@ class RunFolder:
         try:
             return Algorithm(**section)
         except ConfigError as error:
-            raise ConfigError(f"{self.path / CONFIG}: {error}") from None
+            raise ConfigError(f"{self.path / CONFIG}: {error.describe()}") from None
 
     def find_algorithm(self) -> Algorithm | None:
         """The algorithm, or None if it cannot be decoded here."""
@@ -108,7 +108,7 @@ class RunFolder:
             try:
                 load()
             except ConfigError as error:
-                reasons += [str(error)] if WITHOUT_TRUST in str(error) else []
+                reasons += [error.describe()] if WITHOUT_TRUST in str(error) else []
         return reasons
 
     def _open_env(self) -> EnvironmentPart:

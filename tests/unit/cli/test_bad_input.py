@@ -61,8 +61,8 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
     (
         "a reward beyond any reward",
         rows(*change_row(1, reward=-1e300)),
-        "rollouts.jsonl: column 'reward', line 3: found -1e+300, beyond 1e+100; "
-        "this looks like a sentinel, not a reward: replace or rescale it",
+        "rollouts.jsonl: column 'reward', line 3: found -1e+300, beyond 1e+100; this looks like a placeholder, not a "
+        "reward: replace or rescale it",
     ),
     (
         "a negative index",

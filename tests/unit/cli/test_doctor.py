@@ -44,6 +44,7 @@ def about(out: str, name: str) -> list[str]:
 def test_a_sound_machine_passes_the_self_test(groupwise: Run) -> None:
     ran = groupwise("doctor")
     assert ran.status == 0, ran.out
+    assert ran.out.splitlines()[0] == "yes, you can train here, on the CPU: small models only"
     assert "warning" not in ran.out
     assert "broken" not in ran.out
     assert about(ran.out, "threads") == ["ok threads: torch uses 2; there are 4 cores, and the load is 0.2"]
@@ -87,6 +88,7 @@ def test_a_gpu_without_bfloat16_and_one_that_torch_cannot_see(groupwise: Run, mo
     new = hardware.Gpu(name="H200", free=139e9, memory=140e9, has_bfloat16=True)
     monkeypatch.setattr(hardware, "list_gpus", lambda: [old, new])
     out = groupwise("doctor").out
+    assert out.splitlines()[0] == "yes, you can train here, on 2 GPUs"
     assert about(out, "GPU 0") == [
         "warning GPU 0: T4, 10.0 GB of 16.0 GB free, no bfloat16",
         'Fix: set model.dtype = "float32"',
@@ -106,6 +108,7 @@ def test_a_sampler_that_lies_is_broken(groupwise: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr(TransformersEngine, "score", lie)
     ran = groupwise("doctor")
     assert ran.status == 1
+    assert ran.out.splitlines()[0] == "no, you cannot train here: see what is broken below"
     [line, fix] = about(ran.out, "the scorer agrees with the sampler")
     assert line == "broken the scorer agrees with the sampler: log-probs differ by 0.01 nats, more than 1e-05"
     assert fix.startswith("Fix: install the versions in constraints.txt")
@@ -191,12 +194,17 @@ def test_a_reward_function_that_was_not_looked_at_is_noted(groupwise: Run, tmp_p
 def test_without_the_trainer_a_machine_is_sound_and_a_run_file_is_not(
     groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "find_version", lambda name: None)
-    assert groupwise("doctor").status == 0
+    monkeypatch.setattr(machine, "find_version", lambda name: "1.0" if name == "torch" else None)
+    ran = groupwise("doctor")
+    assert ran.status == 0
+    assert ran.out.splitlines()[0] == (
+        "no, you cannot train here: transformers, tokenizers, safetensors, peft not installed. "
+        "Fix: pip install 'groupwise[train]'"
+    )
     ran = groupwise("doctor", small(tmp_path))
     assert ran.status == 1
     assert about(ran.out, "small.toml") == [
-        "broken small.toml: torch is not installed",
+        "broken small.toml: not checked, since packages are missing",
         "Fix: pip install 'groupwise[train]'",
     ]
 

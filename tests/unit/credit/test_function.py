@@ -86,7 +86,7 @@ SIGNATURES = "give it (trajectory), (trajectory, responses) or TRL's (completion
         ("take_by_name", f"takes (*, trajectory: 'Trajectory'); {SIGNATURES}"),
         ("wait", f"is async or a generator, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
         ("yield_numbers", f"is async or a generator, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
-        ("NOT_A_FUNCTION", "is no function; name one"),
+        ("NOT_A_FUNCTION", "is not a function; give the name of a function"),
         ("missing", "has no attribute 'missing'; check that the package is installed"),
     ],
 )

@@ -34,8 +34,8 @@ def states(column: Any) -> object:
     return check.code_keys("state", column)
 
 
-NOT_SCORED = "drop the rollout or score it before computing credit (a missing score is not a zero)"
-SENTINEL = "this looks like a sentinel, not a reward: replace or rescale it"
+NOT_SCORED = "drop the rollout or score it before you compute advantages (a missing score is not 0)"
+SENTINEL = "this looks like a placeholder, not a reward: replace or rescale it"
 HASHABLE = "use text, a number, a tuple of these, or None for 'not comparable'"
 
 WRONG: list[tuple[Callable[[Any], object], Any, int | None, str]] = [

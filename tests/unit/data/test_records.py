@@ -46,7 +46,7 @@ def test_a_task_without_a_split_leaves_it_out_of_its_name() -> None:
 def test_a_negative_step_index_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
         check_steps([Step(index=-1)])
-    assert str(caught.value) == "step index is -1; count steps from 0"
+    assert str(caught.value) == "the step number is -1; count steps from 0"
 
 
 @pytest.mark.parametrize("name", ["logp_behaviour", "entropy"])
@@ -129,8 +129,8 @@ def test_an_rollout_cut_in_two_with_two_outcomes_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_trajectories(cut)
     assert str(caught.value) == (
-        "task 't', rollout 0, step 0: the rollout's rows carry different outcomes; "
-        "an outcome belongs to the rollout: put per-step amounts into `reward`"
+        "task 't', rollout 0, step 0: the rows of this rollout have different outcomes; give them all the same "
+        "outcome, and put rewards of single steps into `reward`"
     )
 
 
@@ -159,8 +159,8 @@ def test_without_a_version_there_is_no_age_and_the_error_says_how_to_get_one() -
         table.column("age")
     assert str(caught.value) == (
         "the table has no column 'age', which this method reads; from_trajectories(..., version=...) makes it of "
-        "`Trajectory.versions`, or hand it to from_columns(age=...). Valid: accepted, action, branch, cut, "
-        "stop, ... (7 in all)"
+        "`Trajectory.versions`, or pass it to from_columns(age=...). Valid: accepted, action, branch, cut, stop, ... "
+        "(7 in all)"
     )
 
 
@@ -174,8 +174,7 @@ def test_weights_that_are_newer_than_the_learner_are_refused() -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_trajectories([trajectory_by(0, 9)], version=7)
     assert str(caught.value) == (
-        "trajectory 'r0' was sampled by version 9, but the weights that are about to learn are version 7; hand in "
-        "the version of the learner"
+        "trajectory 'r0' was sampled by version 9, but `version` is 7, which is older; pass the version of the learner"
     )
 
 
@@ -194,5 +193,5 @@ def test_info_with_names_that_are_taken_are_refused(name: str) -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_trajectories([Trajectory(id="r0", task=TASK, rollout=0, steps=steps)])
     assert str(caught.value) == (
-        f"task {TASK.id!r}, rollout 0, step 1: the info value {name!r} has a name that is taken; call it something else"
+        f"task {TASK.id!r}, rollout 0, step 1: the info key {name!r} is the name of a column; rename it"
     )

@@ -28,8 +28,8 @@ def test_a_sample_is_frozen_and_keyword_only() -> None:
     [
         (
             {"prompt_ids": ()},
-            "sample of trajectory 4, step 1: the prompt is empty, so that nothing predicts the first sampled token; "
-            "begin it with a token such as the tokenizer's beginning of sequence",
+            "sample of trajectory 4, step 1: the prompt is empty, so nothing predicts the first sampled token; begin "
+            "it with a token such as the tokenizer's beginning-of-sequence token",
         ),
         (
             {"logp_behaviour": (-0.5,)},

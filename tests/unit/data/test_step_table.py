@@ -108,16 +108,14 @@ def test_a_missing_column_is_named_with_what_was_found() -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_columns(task=["t"], rollout=[0], reward=[1.0], valid=[True])
     assert str(caught.value) == (
-        "column 'index' is missing; a table needs task, rollout, index, reward, and found task, rollout, reward, valid"
+        "column 'step' is missing; a table needs task, rollout, step, reward; found task, rollout, reward, valid"
     )
 
 
 def test_a_table_of_nothing_says_so() -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_columns()
-    assert str(caught.value) == (
-        "column 'task' is missing; a table needs task, rollout, index, reward, and found nothing"
-    )
+    assert str(caught.value) == ("column 'task' is missing; a table needs task, rollout, step, reward; found nothing")
 
 
 def test_ragged_columns_are_named_with_both_lengths() -> None:
@@ -136,8 +134,8 @@ def test_two_rows_with_one_identity_are_named() -> None:
             ("t", 0, 1, 2.0),
         )
     assert str(caught.value) == (
-        "rows 0 and 3 have one identity (task 't', rollout 0, step 1); drop the copy, "
-        "or number the parts of a step with `segment`"
+        "rows 0 and 3 have the same identity (task 't', rollout 0, step 1); remove the copy, or number the parts of a "
+        "step with `segment`"
     )
     assert caught.value.row == 3
 
@@ -145,8 +143,8 @@ def test_two_rows_with_one_identity_are_named() -> None:
 def test_two_segments_with_one_number_are_named_with_it() -> None:
     message = refusal(rollout=[0, 0], segment=[2, 2])
     assert message == (
-        "rows 0 and 1 have one identity (task 't', rollout 0, step 0, segment 2); drop the copy, "
-        "or number the parts of a step with `segment`"
+        "rows 0 and 1 have the same identity (task 't', rollout 0, step 0, segment 2); remove the copy, or number the "
+        "parts of a step with `segment`"
     )
 
 
@@ -163,7 +161,7 @@ def test_rows_that_differ_only_by_segment_are_not_copies() -> None:
     ],
 )
 def test_scores_beyond_any_reward_are_taken_for_sentinels(changes: dict[str, object], message: str) -> None:
-    assert refusal(**changes) == f"{message}this looks like a sentinel, not a reward: replace or rescale it"
+    assert refusal(**changes) == f"{message}this looks like a placeholder, not a reward: replace or rescale it"
 
 
 def test_extra_columns_are_checked_by_their_kind() -> None:
@@ -181,8 +179,8 @@ def test_an_rollout_with_two_outcomes_is_named_by_its_first_step() -> None:
             ("t", "b", 3, 0.0, 1.0),
         )
     assert str(caught.value) == (
-        "task 't', rollout 'b', index 3: the rollout's rows carry different outcomes; "
-        "an outcome belongs to the rollout: put per-step amounts into `reward`"
+        "task 't', rollout 'b', step 3: the rows of this rollout have different outcomes; give them all the same "
+        "outcome, and put rewards of single steps into `reward`"
     )
 
 
@@ -243,8 +241,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are() -> None:
         rows.column("action")
     assert str(caught.value) == (
         "the table has no column 'action', which this method reads; from_trajectories makes it of `Step.action`, or "
-        "hand it to from_columns(action=...). "
-        "did you mean 'actions'? Valid: actions, role"
+        "pass it to from_columns(action=...). did you mean 'actions'? Valid: actions, role"
     )
 
 
@@ -254,7 +251,7 @@ def test_a_column_as_codes_is_equal_where_entries_are_equal() -> None:
 
 
 def test_a_step_is_named_in_words_by_its_ids() -> None:
-    assert make_shuffled_table().describe_step(3) == "task 'a', rollout 'y', index 1"
+    assert make_shuffled_table().describe_step(3) == "task 'a', rollout 'y', step 1"
 
 
 def test_tasks_and_rollouts_are_segments_of_the_steps() -> None:
@@ -344,7 +341,7 @@ def test_what_is_no_column_is_refused(column: Any, shown: str) -> None:
 def test_a_column_called_states_is_taken_for_a_slip() -> None:
     with pytest.raises(RecordError) as caught:
         StepTable.from_columns(task=["t"], rollout=[0], step=[0], reward=[0.0], states=["a"])
-    assert str(caught.value) == "there is a column 'states' and none called 'state'; hand it in as state=..."
+    assert str(caught.value) == "there is a column 'states' but no column 'state'; pass it as state=..."
 
 
 def test_segments_of_a_step_must_agree_on_what_became_of_it() -> None:

@@ -16,7 +16,7 @@ def test_a_task_is_found_by_the_beginning_of_its_id_or_of_its_digest() -> None:
     with pytest.raises(RecordError) as caught:
         find_task(tasks, "12", where="runs/a, update 3")
     assert str(caught.value) == (
-        "runs/a, update 3: '12' begins 2 tasks; give more of the id: home-train-12ab, home-train-12cd"
+        "runs/a, update 3: 2 task ids begin with '12'; give more of the id: home-train-12ab, home-train-12cd"
     )
     with pytest.raises(RecordError) as caught:
         find_task(tasks[:2], "home-train-12xb", where="runs/a, update 3")
@@ -61,7 +61,7 @@ def test_an_error_suggests_five_tasks() -> None:
     with pytest.raises(RecordError) as caught:
         find_task(tasks, "home", where="runs/a")
     five = "home-train-00, home-train-01, home-train-02, home-train-03, home-train-04, ... (40 in all)"
-    assert str(caught.value) == f"runs/a: 'home' begins 40 tasks; give more of the id: {five}"
+    assert str(caught.value) == f"runs/a: 40 task ids begin with 'home'; give more of the id: {five}"
     with pytest.raises(RecordError) as caught:
         find_task(tasks, "x", where="runs/a")
     assert str(caught.value) == f"runs/a: there is no task 'x'; Valid: {five}"

@@ -70,15 +70,17 @@ def test_what_was_not_recorded_is_told_by_its_step() -> None:
     with pytest.raises(RecordError) as raised:
         tokens.column("entropy", ROWS)
     assert str(raised.value) == (
-        "task 'q', rollout 0, step 0: the entropies of its sampled tokens (entropy) were not recorded, which this "
-        "method reads; use an engine that reports them"
+        "task 'q', rollout 0, step 0: this method reads the entropies of sampled tokens (entropy), but they were not "
+        "recorded; use an engine that reports them"
     )
 
 
 def test_rows_of_another_table_are_refused() -> None:
     with pytest.raises(RecordError) as raised:
         TokenTable.from_rows(ROWS, TOKENS[:2])
-    assert str(raised.value) == "2 rows of tokens for a table of 3 rows; give those of the same rows"
+    assert str(raised.value) == (
+        "the tokens have 2 rows, but the step table has 3; give one row of tokens per row of the table"
+    )
 
 
 def test_a_token_is_found_by_step_and_position() -> None:
@@ -113,6 +115,6 @@ def test_forced_tokens_are_none_of_the_sampled_ones() -> None:
         assert tokens.find(0, 2, made) == 0
         with pytest.raises(
             RecordError,
-            match="has no token 3; its tokens run from 0 to 2, of which the first 2 were forced on the policy",
+            match="has no token 3; its tokens run from 0 to 2, the first 2 of them given, not sampled",
         ):
             tokens.find(0, 3, made)

@@ -33,8 +33,8 @@ def test_a_mask_of_another_length_is_refused() -> None:
     with pytest.raises(RecordError) as raised:
         count_totals([sample((1,), (2, 3), trained=(True,))], max_tokens=4)
     assert str(raised.value) == (
-        "sample of trajectory 0, step 0: trained has 1 entries for 2 sampled tokens; "
-        "say of each token whether it trains, or leave it out"
+        "sample of trajectory 0, step 0: trained has 1 entries for 2 sampled tokens; give one boolean per token (True "
+        "= it trains), or leave it out"
     )
 
 

@@ -65,8 +65,8 @@ def test_a_bare_kind_is_enough_for_a_part_without_fields() -> None:
 
 def test_an_unknown_field_is_named_with_the_nearest_valid_one() -> None:
     assert refusal(advantage=SMALLEST | {"baselin": "mean"}) == (
-        "Algorithm: advantage: Relative: unknown field 'baselin'; did you mean 'baseline'? Valid: baseline, alone, "
-        "average, by, mixed_scale, ... (9 in all)"
+        "Algorithm: advantage.baselin: unknown setting; did you mean 'baseline'? Valid: baseline, alone, average, by, "
+        "mixed_scale, ... (9 in all)"
     )
 
 
@@ -83,14 +83,15 @@ def test_a_missing_field_is_named() -> None:
 def test_a_value_out_of_range_is_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         ByHistory(depth=-1)
-    assert str(caught.value) == "ByHistory: depth: input should be greater than or equal to 0, found -1"
+    assert str(caught.value) == "ByHistory: depth: expected a number greater than or equal to 0, found -1"
 
 
 def test_two_problems_are_told_together() -> None:
     with pytest.raises(ConfigError) as caught:
         ByHistory(dept=1)
     assert str(caught.value) == (
-        "ByHistory: field 'depth' is missing; give it; unknown field 'dept'; did you mean 'depth'? Valid: depth, peers"
+        "ByHistory: depth: it is missing; give it a value. Also dept: unknown setting; did you mean 'depth'? Valid: "
+        "depth, peers"
     )
 
 
@@ -249,7 +250,9 @@ def test_the_released_variants_survive_their_configuration_too(name: str) -> Non
 
 
 def test_options_called_name_or_self_are_unknown_options() -> None:
-    with pytest.raises(ConfigError, match="unknown option 'name'"):
+    with pytest.raises(ConfigError, match="unknown setting; Valid: alpha, depth"):
         methods.build("hgpo", name=3)
-    with pytest.raises(ConfigError, match="unknown field 'self'"):
+    with pytest.raises(
+        ConfigError, match="unknown setting; Valid: advantage, channels, filters, hint, judge, ... \(12 in all\)"
+    ):
         Algorithm(advantage="relative", self=1)

@@ -126,15 +126,15 @@ ADVICE = "; give numbers, text, booleans, None, lists, and dicts with text for k
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ({"a": np.zeros(2)}, "what state_dict gave holds a ndarray" + ADVICE),
-        ({"a": {1, 2}}, "what state_dict gave holds a set" + ADVICE),
-        ({"a": float("nan")}, "what state_dict gave holds NaN" + ADVICE),
-        ({"a": [float("inf")]}, "what state_dict gave holds an infinity" + ADVICE),
-        ({"a": (1, 2)}, "what state_dict gave holds a tuple" + ADVICE),
-        ({1: "a"}, "what state_dict gave would come back from JSON as something else" + ADVICE),
-        ({(1, 2): "a"}, "what state_dict gave has a key that is no text" + ADVICE),
-        ([1], "state_dict gave a list of 1, but a dict of JSON values is needed"),
-        (None, "state_dict gave nothing, but a dict of JSON values is needed"),
+        ({"a": np.zeros(2)}, "the result of state_dict holds a ndarray" + ADVICE),
+        ({"a": {1, 2}}, "the result of state_dict holds a set" + ADVICE),
+        ({"a": float("nan")}, "the result of state_dict holds NaN" + ADVICE),
+        ({"a": [float("inf")]}, "the result of state_dict holds an infinity" + ADVICE),
+        ({"a": (1, 2)}, "the result of state_dict holds a tuple" + ADVICE),
+        ({1: "a"}, "the result of state_dict would change when it is written to JSON and read again" + ADVICE),
+        ({(1, 2): "a"}, "the result of state_dict has a key that is not text" + ADVICE),
+        ([1], "state_dict returned a list of 1; expected a dict of JSON values"),
+        (None, "state_dict returned nothing; expected a dict of JSON values"),
     ],
     ids=["array", "set", "nan", "infinity", "tuple", "number as key", "tuple as key", "list", "none"],
 )
@@ -153,23 +153,20 @@ def test_columns_are_read_by_name_and_task() -> None:
     assert read_columns("here", Remembers(columns={}), TASKS) == {}
 
 
-NEEDED = (
-    "but a NumPy array of one finite float for each of the 2 tasks is needed, or of a row for each, by the index of a "
-    "step"
-)
+NEEDED = "but a NumPy array of one finite float for each of the 2 tasks, or of one row of floats, one per step number"
 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        (None, "columns gave nothing, but arrays by the names of columns are needed"),
-        ({"": np.zeros(2)}, "columns gave a dict of 1, but arrays by the names of columns are needed"),
-        ({"p": [0.5, 0.5]}, f"columns gave a list of 2 for 'p', {NEEDED}"),
-        ({"p": np.zeros(3)}, f"columns gave an array of 3 float64 for 'p', {NEEDED}"),
-        ({"p": np.zeros(2, dtype=np.int64)}, f"columns gave an array of 2 int64 for 'p', {NEEDED}"),
-        ({"p": np.array([0.0, np.nan])}, f"columns gave an array of 2 float64 with nan in it for 'p', {NEEDED}"),
-        ({"p": np.zeros((2, 0))}, f"columns gave an array of 2 x 0 float64 for 'p', {NEEDED}"),
-        ({"p": np.zeros((2, 1, 1))}, f"columns gave an array of 2 x 1 x 1 float64 for 'p', {NEEDED}"),
+        (None, "columns returned nothing; expected a dict of arrays by column name"),
+        ({"": np.zeros(2)}, "columns returned a dict of 1; expected a dict of arrays by column name"),
+        ({"p": [0.5, 0.5]}, f"columns returned a list of 2 for 'p', {NEEDED}"),
+        ({"p": np.zeros(3)}, f"columns returned an array of 3 float64 for 'p', {NEEDED}"),
+        ({"p": np.zeros(2, dtype=np.int64)}, f"columns returned an array of 2 int64 for 'p', {NEEDED}"),
+        ({"p": np.array([0.0, np.nan])}, f"columns returned an array of 2 float64 with nan in it for 'p', {NEEDED}"),
+        ({"p": np.zeros((2, 0))}, f"columns returned an array of 2 x 0 float64 for 'p', {NEEDED}"),
+        ({"p": np.zeros((2, 1, 1))}, f"columns returned an array of 2 x 1 x 1 float64 for 'p', {NEEDED}"),
     ],
     ids=["none", "no name", "list", "another length", "integers", "nan", "empty rows", "cube"],
 )
@@ -209,8 +206,8 @@ def test_a_name_that_is_taken_is_refused_by_both_names() -> None:
     with pytest.raises(ConfigError) as error:
         join_columns(TABLE, both)
     assert str(error.value) == (
-        "algorithm.filters.0 (count) and algorithm.advantage.of (count) both give the column 'prior'; give one of them "
-        "another name"
+        "algorithm.filters.0 (count) and algorithm.advantage.of (count) both return the column 'prior'; rename one of "
+        "them"
     )
     for name in ("action", "reward"):
         with pytest.raises(ConfigError) as error:
@@ -232,6 +229,6 @@ def test_credit_is_not_derived_again_without_the_memory_it_came_from() -> None:
     with pytest.raises(RecordError) as error:
         check_journaled(algorithm, [], where="run: update 3", path="algorithm")
     assert str(error.value) == (
-        "run: update 3 keeps no state of algorithm.advantage.of, so that its credit cannot be derived again; what it "
-        "holds stands as it was written"
+        "run: update 3 has no saved state of algorithm.advantage.of, so its advantages cannot be computed again; the "
+        "stored ones are used"
     )

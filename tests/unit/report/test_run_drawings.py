@@ -130,6 +130,10 @@ def test_an_axis_holds_all_its_values_in_order(values: list[float], share: bool)
     ("values", "share", "ticks"),
     [
         ([0.2, 0.9], True, (0.0, 0.25, 0.5, 0.75, 1.0)),
+        ([0.31, 0.48], True, (0.3, 0.35, 0.4, 0.45, 0.5)),
+        ([0.01, 0.04], True, (0.0, 0.05, 0.1)),
+        ([0.992, 1.0], True, (0.9, 0.95, 1.0)),
+        ([0.5, 0.5], True, (0.45, 0.5, 0.55)),
         ([0.2, 1.9], False, (0.0, 0.5, 1.0, 1.5, 2.0)),
         ([-0.05, 0.02], False, (-0.06, -0.04, -0.02, 0.0, 0.02)),
         ([8.0, 8.0], False, (0.0, 5.0, 10.0)),
@@ -139,6 +143,11 @@ def test_an_axis_holds_all_its_values_in_order(values: list[float], share: bool)
 )
 def test_ticks_are_round_numbers(values: list[float], share: bool, ticks: tuple[float, ...]) -> None:
     assert make_value_axis(values, 0.0, 1.0, share=share).ticks == pytest.approx(ticks)
+
+
+def test_ticks_that_are_close_have_different_labels() -> None:
+    axis = make_value_axis([12.01, 12.09], 0.0, 1.0)
+    assert [axis.label(tick) for tick in axis.ticks] == ["12.00", "12.02", "12.04", "12.06", "12.08", "12.10"]
 
 
 def test_updates_have_whole_ticks() -> None:

@@ -263,16 +263,16 @@ def test_what_the_table_finds_is_told_by_line(tmp_path: Path) -> None:
 def test_a_sentinel_is_told_by_line(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW, ROW | {"step": 1, "reward": -1e300}])
     assert message(path) == (
-        f"{path}: column 'reward', line 3: found -1e+300, beyond 1e+100; "
-        "this looks like a sentinel, not a reward: replace or rescale it"
+        f"{path}: column 'reward', line 3: found -1e+300, beyond 1e+100; this looks like a placeholder, not a reward: "
+        "replace or rescale it"
     )
 
 
 def test_two_outcomes_of_one_rollout(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW | {"outcome": 1}, ROW | {"step": 1, "outcome": 0}])
     assert message(path) == (
-        f"{path}: task 't', rollout 0, step 0: the rollout's rows carry different outcomes; "
-        "an outcome belongs to the rollout: put per-step amounts into `reward`"
+        f"{path}: task 't', rollout 0, step 0: the rows of this rollout have different outcomes; give them all the "
+        "same outcome, and put rewards of single steps into `reward`"
     )
 
 

@@ -42,8 +42,8 @@ CASES: list[tuple[list[Any], str]] = [
     ),
     (
         [ROW | {"extra": {"bad": {(1, 2): 3}}}],
-        "row 0: key 'extra' has a key that is no text; it takes text, finite numbers, true, false, null, and lists and "
-        "objects of these",
+        "row 0: key 'extra' has a key that is not text; it takes text, finite numbers, true, false, null, and lists "
+        "and objects of these",
     ),
     (
         [ROW | {"state": [float("inf")]}],

@@ -49,13 +49,15 @@ def test_numbers_that_do_not_go_together(monkeypatch: pytest.MonkeyPatch, wrong:
         read_started_rank()
     shown = ", ".join(f"{name}={value}" for name, value in numbers.items())
     assert str(caught.value) == (
-        f"{shown} do not go together: ranks are counted from 0, and are fewer than all; {WAYS}"
+        f"{shown} contradict each other: RANK must be below WORLD_SIZE, and LOCAL_RANK below LOCAL_WORLD_SIZE; {WAYS}"
     )
 
 
 def test_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     say(monkeypatch, WHOLE | {"RANK": "first"})
-    with pytest.raises(ConfigError, match=r"are not whole numbers \(invalid literal .*'first'\); start the run with"):
+    with pytest.raises(
+        ConfigError, match=r"are not integers \(invalid literal for int\(\) with base 10: 'first'\); start the run with"
+    ):
         read_started_rank()
 
 
@@ -65,6 +67,6 @@ def test_ranks_that_are_not_told_where_to_meet(monkeypatch: pytest.MonkeyPatch, 
     say(monkeypatch, WHOLE | places | {missing: ""})
     with pytest.raises(ConfigError) as caught:
         check_started_rank()
-    assert str(caught.value) == f"4 processes were started, but {missing} does not say where they meet; {WAYS}"
+    assert str(caught.value) == f"4 processes were started, but {missing} is not set, so they cannot connect; {WAYS}"
     say(monkeypatch, WHOLE | places)
     check_started_rank()

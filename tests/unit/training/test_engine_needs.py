@@ -183,8 +183,8 @@ class Nothing(LocalEngine):
 
 def test_something_else_than_an_engine_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path, Nothing()) == (
-        f"the engine {__name__}:Nothing: open gave a LlamaForCausalLM, but an engine, with gives, version, context, "
-        "generate, score and load, is needed"
+        f"the engine {__name__}:Nothing: open gave a LlamaForCausalLM, but an engine with gives, version, context, "
+        "generate, score and load is needed"
     )
 
 

@@ -108,7 +108,7 @@ def _decode_section(
     try:
         return _decode_written(content.get("algorithm"), of_other, tell)
     except ConfigError as error:
-        raise ConfigError(problems=[problem.below("algorithm") for problem in error.problems]) from None
+        raise error.below("algorithm") from None
 
 
 def _decode_written(
