@@ -46,7 +46,7 @@ def test_what_the_engine_said_is_a_info_key_of_every_step(probed: Path) -> None:
     assert all(info_key in {n / 40 for n in range(41)} for info_key in info)
     assert len(set(info)) > 1
     with closing(Journal(probed / "journal.sqlite", read_only=True)) as journal:
-        sampled, read = (dict(journal.curve(f"measures/{kind}_tokens"))[2] for kind in ("sampled", "read"))
+        sampled, read = (dict(journal.curve(f"scorers/{kind}_tokens"))[2] for kind in ("sampled", "read"))
     assert sampled == 40 * len(info)
     assert read == 40 * sum(
         len(row["prompt_ids"]) for trajectory in trajectories(probed, 2) for row in trajectory["steps"]

@@ -82,4 +82,4 @@ def test_one_distinct_value_gives_exactly_0_even_where_the_last_digits_differ() 
 def test_decimals_run_from_0_to_12(decimals: int, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         DistinctMean(decimals=decimals)
-    assert str(caught.value) == f"DistinctMean: decimals: input should be {message}"
+    assert str(caught.value) == f"DistinctMean: decimals: expected a number {message}"

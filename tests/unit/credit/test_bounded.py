@@ -63,4 +63,4 @@ def test_with_the_true_best_solved_tasks_get_nothing_and_are_dropped() -> None:
 def test_the_best_is_finite() -> None:
     with pytest.raises(ConfigError) as caught:
         Bounded(of=EpisodeReturn(), best=float("inf"))
-    assert str(caught.value) == "Bounded: best: input should be a finite number, found inf"
+    assert str(caught.value) == "Bounded: best: expected a finite number, found inf"

@@ -157,14 +157,14 @@ def test_edges_need_the_actions() -> None:
         ByEdge()(walks(["a"]))
     assert str(caught.value) == (
         "the table has no column 'action', which this method reads; from_trajectories makes it of `Step.action`, or "
-        "hand it to from_columns(action=...). Valid: (none)"
+        "pass it to from_columns(action=...). Valid: (none)"
     )
 
 
 def test_history_counts_from_0() -> None:
     with pytest.raises(ConfigError) as caught:
         ByEdge(history=-1)
-    assert str(caught.value) == "ByEdge: history: input should be greater than or equal to 0, found -1"
+    assert str(caught.value) == "ByEdge: history: expected a number greater than or equal to 0, found -1"
 
 
 def test_an_action_that_cannot_be_compared_is_named_by_its_column() -> None:

@@ -62,5 +62,5 @@ def test_by_branch_needs_the_column() -> None:
         ByBranch()(rows)
     assert str(caught.value) == (
         "the table has no column 'branch', which this method reads; from_trajectories makes it of `Step.branch`, or "
-        "hand it to from_columns(branch=...). Valid: role"
+        "pass it to from_columns(branch=...). Valid: role"
     )

@@ -158,7 +158,7 @@ def test_similarity_needs_text() -> None:
 def test_similarity_lies_strictly_between_0_and_1(similarity: float, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ByState(similarity=similarity)
-    assert str(caught.value) == f"ByState: similarity: input should be {message}"
+    assert str(caught.value) == f"ByState: similarity: expected a number {message}"
 
 
 def test_a_ratio_that_just_reaches_the_threshold_is_similar() -> None:
@@ -197,4 +197,4 @@ def test_near_states_of_two_rollouts_are_a_meeting() -> None:
 def test_peers_are_one_of_two_words() -> None:
     with pytest.raises(ConfigError) as caught:
         ByState(peers="others")  # type: ignore[arg-type]
-    assert str(caught.value) == "ByState: peers: input should be 'any' or 'other_rollouts', found 'others'"
+    assert str(caught.value) == "ByState: peers: expected 'any' or 'other_rollouts', found 'others'"

@@ -137,8 +137,8 @@ def test_at_least_one_term_is_needed(estimator: type[Sum]) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"absent": "never"}, "absent: input should be 'not_compared' or 'zero_valued', found 'never'"),
-        ({"eps": -1}, "eps: input should be greater than or equal to 0, found -1"),
+        ({"absent": "never"}, "absent: expected 'not_compared' or 'zero_valued', found 'never'"),
+        ({"eps": -1}, "eps: expected a number greater than or equal to 0, found -1"),
     ],
 )
 def test_a_blend_refuses_what_it_cannot_mean(fields: dict[str, Any], message: str) -> None:
@@ -151,6 +151,6 @@ def test_the_error_of_a_term_names_the_term() -> None:
     with pytest.raises(ConfigError) as caught:
         Sum(terms=[{"weight": 1, "of": STATE}, {"weight": 1, "of": "relativ"}])
     assert str(caught.value) == (
-        "Sum: terms.1: Term: of: there is no estimator 'relativ'; did you mean 'relative'? "
+        "Sum: terms.1.of: there is no estimator 'relativ'; did you mean 'relative'? "
         "Valid: relative, anchored, asymmetric, blend, distinct_credit, ... (19 in all)"
     )

@@ -138,7 +138,7 @@ def test_lone_rollouts_stay_uncompared() -> None:
 def test_a_temperature_of_0_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         QuestionWeighted(of=CENTRED, temperature=0)
-    assert str(caught.value) == "QuestionWeighted: temperature: input should be greater than 0, found 0"
+    assert str(caught.value) == "QuestionWeighted: temperature: expected a number greater than 0, found 0"
 
 
 # p = 1/4, and p = 9/16 by graded returns; the mean over all six rollouts is w = (1 + 9/8) / 6.
@@ -239,9 +239,9 @@ def test_the_paper_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"alpha": 0}, "alpha: input should be greater than 0, found 0"),
-        ({"eps": -1}, "eps: input should be greater than or equal to 0, found -1"),
-        ({"easy_denominator": "mine"}, "easy_denominator: input should be 'paper' or 'code', found 'mine'"),
+        ({"alpha": 0}, "alpha: expected a number greater than 0, found 0"),
+        ({"eps": -1}, "eps: expected a number greater than or equal to 0, found -1"),
+        ({"easy_denominator": "mine"}, "easy_denominator: expected 'paper' or 'code', found 'mine'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(fields: dict[str, Any], message: str) -> None:

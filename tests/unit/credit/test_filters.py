@@ -140,4 +140,4 @@ def test_accuracy_decides_where_it_is_given() -> None:
 def test_only_dropping_or_keeping_is_offered_for_lone_rollouts() -> None:
     with pytest.raises(ConfigError) as caught:
         ZeroSpread(alone="raw")
-    assert str(caught.value) == "ZeroSpread: alone: input should be 'drop' or 'keep', found 'raw'"
+    assert str(caught.value) == "ZeroSpread: alone: expected 'drop' or 'keep', found 'raw'"

@@ -45,14 +45,14 @@ def test_a_table_without_ages_says_where_they_come_from() -> None:
         Staleness()(single_steps([1.0]))
     assert str(caught.value) == (
         "the table has no column 'age', which this method reads; from_trajectories(..., version=...) makes it of "
-        "`Trajectory.versions`, or hand it to from_columns(age=...). Valid: (none)"
+        "`Trajectory.versions`, or pass it to from_columns(age=...). Valid: (none)"
     )
 
 
 def test_a_negative_age_allows_nothing() -> None:
     with pytest.raises(ConfigError) as caught:
         Staleness(max_staleness=-1)
-    assert str(caught.value) == "Staleness: max_staleness: input should be greater than or equal to 0, found -1"
+    assert str(caught.value) == "Staleness: max_staleness: expected a number greater than or equal to 0, found -1"
 
 
 def make_limited_table() -> StepTable:
@@ -103,7 +103,7 @@ def test_a_table_that_does_not_know_what_was_cut_says_where_it_comes_from(
         part(rows)
     known = "cut" if name == "stop" else "(none)"
     assert str(caught.value) == (
-        f"the table has no column {name!r}, which this method reads; from_trajectories makes it of `{source}`, or hand "
+        f"the table has no column {name!r}, which this method reads; from_trajectories makes it of `{source}`, or pass "
         f"it to from_columns({name}=...). Valid: {known}"
     )
 

@@ -100,7 +100,7 @@ def test_a_function_that_cannot_be_called_is_refused_when_the_run_file_is_read(n
 @pytest.mark.parametrize(
     ("content", "place", "sentence"),
     [
-        ("", "mine.py:score", "the file has no 'score'; name a function of it"),
+        ("", "mine.py:score", "the file has no 'score'; give the name of a function in it"),
         ("raise SystemExit('away')", "mine.py:score", "raised SystemExit: away; fix the file"),
         ("", "yours.py:score", "/yours.py'; paths are relative to the run file"),
         ("", "score", "'score' is not the place of a function; write file.py:name or package.module:name"),

@@ -81,4 +81,4 @@ def test_equal_credit_is_shared_bit_for_bit() -> None:
 def test_only_rollouts_or_steps_can_count() -> None:
     with pytest.raises(ConfigError) as caught:
         Merged(of=REWARD, by=ByState(), count="row")
-    assert str(caught.value) == "Merged: count: input should be 'rollout' or 'step', found 'row'"
+    assert str(caught.value) == "Merged: count: expected 'rollout' or 'step', found 'row'"

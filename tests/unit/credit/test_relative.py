@@ -295,4 +295,4 @@ def test_a_word_that_is_not_offered_is_refused(field: str) -> None:
     offered = {"average": "'rollout' or 'step'", "alone": "'zero', 'raw' or 'error'"}[field]
     with pytest.raises(ConfigError) as caught:
         by_task(**{field: "row"})
-    assert str(caught.value) == f"Relative: {field}: input should be {offered}, found 'row'"
+    assert str(caught.value) == f"Relative: {field}: expected {offered}, found 'row'"

@@ -58,13 +58,13 @@ def test_eps_is_not_negative_and_may_be_0(scale: type[Deviation]) -> None:
     assert scale(eps=0).eps == 0
     with pytest.raises(ConfigError) as caught:
         scale(eps=-0.5)
-    assert str(caught.value) == f"{scale.__name__}: eps: input should be greater than or equal to 0, found -0.5"
+    assert str(caught.value) == f"{scale.__name__}: eps: expected a number greater than or equal to 0, found -0.5"
 
 
 def test_the_deviation_degree_is_0_or_1() -> None:
     with pytest.raises(ConfigError) as caught:
         Deviation(ddof=2)
-    assert str(caught.value) == "Deviation: ddof: input should be 0 or 1, found 2"
+    assert str(caught.value) == "Deviation: ddof: expected 0 or 1, found 2"
 
 
 # 0, 1, 2, 4: lower median 1; distances 1, 0, 1, 3; their lower median 1; range 4.
@@ -119,7 +119,7 @@ def test_the_share_of_the_range_is_not_negative() -> None:
     with pytest.raises(ConfigError) as caught:
         MedianAbsoluteDeviation(fallback=-1)
     assert str(caught.value) == (
-        "MedianAbsoluteDeviation: fallback: input should be greater than or equal to 0, found -1"
+        "MedianAbsoluteDeviation: fallback: expected a number greater than or equal to 0, found -1"
     )
 
 
@@ -159,7 +159,7 @@ def test_distinct_deviation_looks_at_six_decimals_and_adds_one_millionth_by_defa
 def test_decimals_run_from_0_to_12(decimals: int, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         DistinctDeviation(decimals=decimals)
-    assert str(caught.value) == f"DistinctDeviation: decimals: input should be {message}"
+    assert str(caught.value) == f"DistinctDeviation: decimals: expected a number {message}"
 
 
 def test_no_scale_divides_by_1() -> None:

@@ -102,7 +102,7 @@ def test_a_table_without_rows_has_no_returns() -> None:
 def test_the_discount_lies_between_0_and_1(gamma: float, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ReturnToGo(gamma=gamma)
-    assert str(caught.value) == f"ReturnToGo: gamma: input should be {message}"
+    assert str(caught.value) == f"ReturnToGo: gamma: expected a number {message}"
 
 
 VALIDITY = table(
@@ -168,14 +168,14 @@ def test_a_penalty_on_refusals_asks_for_the_column_that_says_what_was_refused() 
         PenalisedRefusals(of=StepRewardSignal(), penalty=0.25)(RECORDED_BEFORE)
     assert str(caught.value) == (
         "the table has no column 'accepted', which this method reads; from_trajectories makes it of `Step.accepted`, "
-        "where every step says so, or hand it to from_columns(accepted=...). Valid: valid"
+        "where every step says so, or pass it to from_columns(accepted=...). Valid: valid"
     )
 
 
 def test_a_negative_penalty_would_be_a_reward() -> None:
     with pytest.raises(ConfigError) as caught:
         Penalised(of=StepRewardSignal(), penalty=-0.1)
-    assert str(caught.value) == "Penalised: penalty: input should be greater than or equal to 0, found -0.1"
+    assert str(caught.value) == "Penalised: penalty: expected a number greater than or equal to 0, found -0.1"
 
 
 def test_centring_takes_the_groups_mean_off_and_leaves_steps_of_no_group_alone() -> None:
@@ -200,6 +200,6 @@ def test_a_column_that_is_not_there_is_refused() -> None:
     with pytest.raises(RecordError) as caught:
         ColumnSignal(name="surprise")(single_steps([1]))
     assert str(caught.value) == (
-        "the table has no column 'surprise', which this method reads; hand it to from_columns(surprise=...). "
+        "the table has no column 'surprise', which this method reads; pass it to from_columns(surprise=...). "
         "Valid: (none)"
     )

@@ -78,8 +78,8 @@ def test_what_a_credit_filter_of_a_users_own_returns_is_checked() -> None:
     with pytest.raises(ConfigError) as raised:
         Algorithm(advantage=DR_GRPO, filters=(Lists(),)).keep(RETURNS)
     assert str(raised.value) == (
-        "the filter tests.unit.credit.test_small_credit:Lists gave a list of 3, but a NumPy array of one boolean for "
-        "each step (True = it may train) is needed"
+        "the filter tests.unit.credit.test_small_credit:Lists returned a list of 3; expected a NumPy array of one "
+        "boolean for each step (True = it may train)"
     )
 
 

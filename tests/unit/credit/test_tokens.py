@@ -74,14 +74,14 @@ def test_a_part_of_a_users_own_that_returns_something_else_is_told() -> None:
     with pytest.raises(ConfigError) as raised:
         credit_of_tokens(Lists())
     assert str(raised.value) == (
-        "the token_credit tests.unit.credit.test_tokens:Lists gave a list of 4, but a TokenCredit with one float, "
-        "finite where the token trains, and one boolean for each token is needed"
+        "the token_credit tests.unit.credit.test_tokens:Lists returned a list of 4; expected a TokenCredit with one "
+        "float, finite where the token trains, and one boolean for each token"
     )
 
 
 def test_what_is_not_finite_may_only_stand_where_nothing_trains() -> None:
     assert not credit_of_tokens(NotFinite(masked=True)).trains.any()
-    with pytest.raises(ConfigError, match="gave a TokenCredit whose 'values' is nan at token 0, which trains"):
+    with pytest.raises(ConfigError, match="returned a TokenCredit whose 'values' is nan at token 0, which trains"):
         credit_of_tokens(NotFinite(masked=False))
 
 

@@ -152,4 +152,4 @@ def test_whitening_says_that_it_mixes_tasks() -> None:
 def test_eps_is_not_negative() -> None:
     with pytest.raises(ConfigError) as caught:
         Whitened(of=RETURN, eps=-1)
-    assert str(caught.value) == "Whitened: eps: input should be greater than or equal to 0, found -1"
+    assert str(caught.value) == "Whitened: eps: expected a number greater than or equal to 0, found -1"

@@ -153,7 +153,7 @@ def test_an_update_that_breaks_off_leaves_neither_index_nor_replayed_rows(
         assert keys_of(again.past_rollouts.recent("t", max_rollouts=9)) == [(1, 0)]
 
 
-@pytest.mark.parametrize("table", ["history", "trajectories"])
+@pytest.mark.parametrize("table", ["past_rollouts", "trajectories"])
 def test_an_index_that_disagrees_with_the_journal_is_refused(tmp_path: Path, table: str) -> None:
     made = journal(tmp_path, update(1, rollout(0), rollout(1)))
     path = tmp_path / "journal.sqlite"

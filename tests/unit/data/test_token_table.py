@@ -44,7 +44,7 @@ def test_trajectories_give_what_their_rows_give() -> None:
     tokens = TokenTable.from_trajectories(made, trajectories)
     rows = [{"response_ids": s.response_ids, "logp_behaviour": s.logp_behaviour} for t in trajectories for s in t.steps]
     same = TokenTable.from_rows(made, rows)
-    for name in ("step", "position", "token", "logp", "first_of_row", "num_of_row"):
+    for name in ("row", "position", "token", "logp", "first_of_row", "num_of_row"):
         assert np.array_equal(getattr(tokens, name), getattr(same, name)), name
     assert tokens.token.tolist() == [4, 5, 6, 4, 5, 6]
 

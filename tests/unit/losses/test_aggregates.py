@@ -97,4 +97,4 @@ def test_trajectories_that_were_not_counted_are_an_error() -> None:
 def test_a_constant_length_is_positive() -> None:
     with pytest.raises(ConfigError) as caught:
         ConstantLength(length=0)
-    assert str(caught.value) == "ConstantLength: length: input should be greater than 0, found 0"
+    assert str(caught.value) == "ConstantLength: length: expected a number greater than 0, found 0"

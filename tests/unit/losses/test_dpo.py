@@ -134,9 +134,9 @@ def test_a_reference_is_asked_for_only_where_it_is_read() -> None:
 @pytest.mark.parametrize(
     ("part", "fields", "message"),
     [
-        (Dpo, {"beta": 0.0}, "Dpo: beta: input should be greater than 0, found 0.0"),
-        (Rpo, {"eta": -1.0}, "Rpo: eta: input should be greater than or equal to 0, found -1.0"),
-        (P3o, {"clip": "both"}, "P3o: clip: input should be 'separate', 'joint' or 'none', found 'both'"),
+        (Dpo, {"beta": 0.0}, "Dpo: beta: expected a number greater than 0, found 0.0"),
+        (Rpo, {"eta": -1.0}, "Rpo: eta: expected a number greater than or equal to 0, found -1.0"),
+        (P3o, {"clip": "both"}, "P3o: clip: expected 'separate', 'joint' or 'none', found 'both'"),
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused(part: Any, fields: dict[str, Any], message: str) -> None:

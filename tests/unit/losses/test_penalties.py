@@ -84,7 +84,7 @@ def test_the_entropy_bonus_pays_for_entropy() -> None:
 def test_a_negative_weight_is_refused(part: type[Kl]) -> None:
     with pytest.raises(ConfigError) as caught:
         part(weight=-0.1)
-    assert str(caught.value) == f"{part.__name__}: weight: input should be greater than or equal to 0, found -0.1"
+    assert str(caught.value) == f"{part.__name__}: weight: expected a number greater than or equal to 0, found -0.1"
 
 
 def test_what_a_token_costs_under_opmd() -> None:

@@ -327,10 +327,10 @@ def test_a_loss_is_written_down_and_read_back() -> None:
             "Valid: clip, cispo, clipped_channels, elastic_clip, plain, ... (8 in all)",
         ),
         ({"ratio": Clip()}, "PolicyLoss: ratio: Clip is a surrogate, but a ratio is needed here"),
-        ({"old": "nobody"}, "PolicyLoss: old: input should be 'learner' or 'engine', found 'nobody'"),
+        ({"old": "nobody"}, "PolicyLoss: old: expected 'learner' or 'engine', found 'nobody'"),
         (
             {"penalties": ({"kind": "kl", "estimator": "k4"},)},
-            "PolicyLoss: penalties.0: Kl: estimator: input should be 'k1', 'k2' or 'k3', found 'k4'",
+            "PolicyLoss: penalties.0.estimator: expected 'k1', 'k2' or 'k3', found 'k4'",
         ),
     ],
 )

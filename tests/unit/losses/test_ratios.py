@@ -88,10 +88,10 @@ def test_a_sequence_ratio_is_clamped_as_a_whole() -> None:
 def test_a_clamp_of_zero_is_refused(part: type[TokenRatio]) -> None:
     with pytest.raises(ConfigError) as caught:
         part(clamp=0)
-    assert str(caught.value) == f"{part.__name__}: clamp: input should be greater than 0, found 0"
+    assert str(caught.value) == f"{part.__name__}: clamp: expected a number greater than 0, found 0"
 
 
 def test_a_sequence_is_a_step_or_a_trajectory() -> None:
     with pytest.raises(ConfigError) as caught:
         SequenceRatio(unit="sample")
-    assert str(caught.value) == "SequenceRatio: unit: input should be 'span', 'step' or 'trajectory', found 'sample'"
+    assert str(caught.value) == "SequenceRatio: unit: expected 'span', 'step' or 'trajectory', found 'sample'"

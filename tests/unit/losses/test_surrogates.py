@@ -125,11 +125,11 @@ def test_plain_is_minus_the_weighted_credit_whatever_the_ratio() -> None:
 @pytest.mark.parametrize(
     ("part", "fields", "message"),
     [
-        (Clip, {"low": -0.1}, "Clip: low: input should be greater than or equal to 0, found -0.1"),
-        (Clip, {"dual": 1.0}, "Clip: dual: input should be greater than 1, found 1.0"),
-        (Cispo, {"cap": 0.0}, "Cispo: cap: input should be greater than 0, found 0.0"),
-        (Sapo, {"tau_negative": 0.0}, "Sapo: tau_negative: input should be greater than 0, found 0.0"),
-        (Clip, {"hihg": 0.2}, "Clip: unknown field 'hihg'; did you mean 'high'? Valid: dual, high, low"),
+        (Clip, {"low": -0.1}, "Clip: low: expected a number greater than or equal to 0, found -0.1"),
+        (Clip, {"dual": 1.0}, "Clip: dual: expected a number greater than 1, found 1.0"),
+        (Cispo, {"cap": 0.0}, "Cispo: cap: expected a number greater than 0, found 0.0"),
+        (Sapo, {"tau_negative": 0.0}, "Sapo: tau_negative: expected a number greater than 0, found 0.0"),
+        (Clip, {"hihg": 0.2}, "Clip: hihg: unknown setting; did you mean 'high'? Valid: dual, high, low"),
     ],
 )
 def test_a_bound_that_cannot_be_meant_is_refused(part: type[Clip], fields: dict[str, float], message: str) -> None:

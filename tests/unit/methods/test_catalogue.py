@@ -127,32 +127,32 @@ def test_every_option_has_a_default(name: str) -> None:
         (
             "hgpo",
             {"dept": 3},
-            "hgpo: unknown option 'dept'; did you mean 'depth'? "
+            "hgpo: dept: unknown setting; did you mean 'depth'? "
             "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (9 in all)",
         ),
-        ("step_grpo", {"zzz": 3}, "step_grpo: unknown option 'zzz'; Valid: eps"),
-        ("hgpo", {"depth": -1}, "hgpo: depth: input should be greater than or equal to 0, found -1"),
-        ("hgpo", {"alpha": -0.5}, "hgpo: alpha: input should be greater than or equal to 0, found -0.5"),
+        ("step_grpo", {"zzz": 3}, "step_grpo: zzz: unknown setting; Valid: eps"),
+        ("hgpo", {"depth": -1}, "hgpo: depth: expected a number greater than or equal to 0, found -1"),
+        ("hgpo", {"alpha": -0.5}, "hgpo: alpha: expected a number greater than or equal to 0, found -0.5"),
         (
             "hgpo",
             {"depth": 1.5},
-            "hgpo: depth: input should be a valid integer, got a number with a fractional part, found 1.5",
+            "hgpo: depth: expected an integer, found 1.5",
         ),
-        ("hgpo", {"scale": "max"}, "hgpo: scale: input should be 'std' or 'none', found 'max'"),
-        ("grpo", {"ddof": 2}, "grpo: ddof: input should be 0 or 1, found 2"),
-        ("grpo", {"alone": "mean"}, "grpo: alone: input should be 'zero', 'raw' or 'error', found 'mean'"),
-        ("grpo", {"average": "row"}, "grpo: average: input should be 'rollout' or 'step', found 'row'"),
-        ("ngrpo", {"virtual": -1}, "ngrpo: virtual: input should be greater than or equal to 0, found -1"),
-        ("salt", {"base": "hgpo"}, "salt: base: input should be 'grpo' or 'rloo', found 'hgpo'"),
-        ("salt", {"history": -1}, "ByEdge: history: input should be greater than or equal to 0, found -1"),
-        ("gigpo", {"gamma": 1.5}, "gigpo: gamma: input should be less than or equal to 1, found 1.5"),
-        ("gigpo", {"similarity": 1.0}, "ByState: similarity: input should be less than 1, found 1.0"),
+        ("hgpo", {"scale": "max"}, "hgpo: scale: expected 'std' or 'none', found 'max'"),
+        ("grpo", {"ddof": 2}, "grpo: ddof: expected 0 or 1, found 2"),
+        ("grpo", {"alone": "mean"}, "grpo: alone: expected 'zero', 'raw' or 'error', found 'mean'"),
+        ("grpo", {"average": "row"}, "grpo: average: expected 'rollout' or 'step', found 'row'"),
+        ("ngrpo", {"virtual": -1}, "ngrpo: virtual: expected a number greater than or equal to 0, found -1"),
+        ("salt", {"base": "hgpo"}, "salt: base: expected 'grpo' or 'rloo', found 'hgpo'"),
+        ("salt", {"history": -1}, "ByEdge: history: expected a number greater than or equal to 0, found -1"),
+        ("gigpo", {"gamma": 1.5}, "gigpo: gamma: expected a number less than or equal to 1, found 1.5"),
+        ("gigpo", {"similarity": 1.0}, "ByState: similarity: expected a number less than 1, found 1.0"),
         (
             "gigpo",
             {"invalid_penalty": -1.0},
-            "Penalised: penalty: input should be greater than or equal to 0, found -1.0",
+            "Penalised: penalty: expected a number greater than or equal to 0, found -1.0",
         ),
-        ("dgpo", {"temperature": 0.0}, "QuestionWeighted: temperature: input should be greater than 0, found 0.0"),
+        ("dgpo", {"temperature": 0.0}, "QuestionWeighted: temperature: expected a number greater than 0, found 0.0"),
     ],
 )
 def test_an_option_that_cannot_be_meant_is_refused(name: str, options: dict[str, object], message: str) -> None:
@@ -171,7 +171,7 @@ def test_a_method_of_your_own_is_checked_like_ours() -> None:
     with pytest.raises(ConfigError) as caught:
         mine(depth="deep")  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "mine: depth: input should be a valid integer, unable to parse string as an integer, found 'deep'"
+        "mine: depth: expected an integer, found 'deep'"
     )
 
 

@@ -17,7 +17,7 @@ def test_the_kl_is_off_by_default_and_two_parts_where_it_weighs_something(name: 
     assert made.config()["scorers"] == [{"kind": "reference_score", "by_token": False}]
     assert made.config()["shapers"] == [{"kind": "reference_kl", "weight": 0.03}]
     assert made.advantage == plain.advantage
-    with pytest.raises(ConfigError, match="weight: input should be greater than or equal to 0"):
+    with pytest.raises(ConfigError, match="weight: expected a number greater than or equal to 0"):
         methods.build(name, kl_in_reward=-1.0)
 
 
@@ -28,7 +28,7 @@ def test_reinforce_pp_takes_it_off_tokens() -> None:
     returns = {"kind": "token_return", "gamma": 0.9, "kl": 0.01}
     assert made.config()["token_credit"] == {"kind": "whitened_tokens", "of": returns, "eps": 1e-4}
     assert made.loss == methods.reinforce_pp().loss
-    with pytest.raises(ConfigError, match="kl: input should be greater than or equal to 0"):
+    with pytest.raises(ConfigError, match="kl: expected a number greater than or equal to 0"):
         methods.reinforce_pp(kl_in_reward=-1.0)
 
 

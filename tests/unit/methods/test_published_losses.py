@@ -336,23 +336,23 @@ def test_who_is_paired_in_a_method() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("dapo", {"low": -0.1}, "Clip: low: input should be greater than or equal to 0, found -0.1"),
-        ("gspo", {"unit": "token"}, "gspo: unit: input should be 'step' or 'trajectory', found 'token'"),
-        ("cispo", {"cap": 0.0}, "Cispo: cap: input should be greater than 0, found 0.0"),
+        ("dapo", {"low": -0.1}, "Clip: low: expected a number greater than or equal to 0, found -0.1"),
+        ("gspo", {"unit": "token"}, "gspo: unit: expected 'step' or 'trajectory', found 'token'"),
+        ("cispo", {"cap": 0.0}, "Cispo: cap: expected a number greater than 0, found 0.0"),
         (
             "rec",
             {"region": "ring", "far_low": 0.1},
             "Rec: the ring begins within the region (low 0.2, far_low 0.1, high 0.2, far_high 2); give far_low and "
             "far_high that are at least low and high",
         ),
-        ("opmd", {"tau": -1.0}, "SquaredChange: weight: input should be greater than or equal to 0, found -1.0"),
-        ("verl", {"kappa": 0.5}, "RankBonus: kappa: input should be greater than or equal to 1, found 0.5"),
-        ("verl", {"stride": 0}, "verl: stride: input should be greater than or equal to 1, found 0"),
-        ("prorag", {"weight": -0.3}, "JudgedCredit: weight: input should be greater than or equal to 0, found -0.3"),
-        ("prorag", {"per": "step"}, "prorag: per: input should be 'token' or 'segment', found 'step'"),
-        ("bcpg_nsa", {"beta": 1.5}, "SparedSegments: beta: input should be less than or equal to 1, found 1.5"),
-        ("bcpg_nsa", {"tau": -1.0}, "SquaredDrift: weight: input should be greater than or equal to 0, found -1.0"),
-        ("sapo", {"tau": 1.0}, "sapo: unknown option 'tau'; Valid: tau_negative, tau_positive"),
+        ("opmd", {"tau": -1.0}, "SquaredChange: weight: expected a number greater than or equal to 0, found -1.0"),
+        ("verl", {"kappa": 0.5}, "RankBonus: kappa: expected a number greater than or equal to 1, found 0.5"),
+        ("verl", {"stride": 0}, "verl: stride: expected a number greater than or equal to 1, found 0"),
+        ("prorag", {"weight": -0.3}, "JudgedCredit: weight: expected a number greater than or equal to 0, found -0.3"),
+        ("prorag", {"per": "step"}, "prorag: per: expected 'token' or 'segment', found 'step'"),
+        ("bcpg_nsa", {"beta": 1.5}, "SparedSegments: beta: expected a number less than or equal to 1, found 1.5"),
+        ("bcpg_nsa", {"tau": -1.0}, "SquaredDrift: weight: expected a number greater than or equal to 0, found -1.0"),
+        ("sapo", {"tau": 1.0}, "sapo: tau: unknown setting; Valid: tau_negative, tau_positive"),
     ],
 )
 def test_a_bound_that_cannot_be_meant_is_refused(name: str, options: dict[str, Any], message: str) -> None:
