@@ -153,9 +153,7 @@ def test_every_method_that_reads_a_judge_takes_a_server(method: str, tmp_path: P
         judge = f"{{ kind = 'endpoint_judge', url = '{endpoint.url}', model = 'm', choices = [{choices}] }}"
         overrides = [*overrides_of(example), f"algorithm.judge={judge}"]
         if method == "after_webstar":
-            overrides.append(
-                "algorithm.scorers=[{ kind = 'judge_score', info value = 'step_score', about = 'action' }]"
-            )
+            overrides.append("algorithm.scorers=[{ kind = 'judge_score', info_key = 'step_score', about = 'action' }]")
         train(open_run(load_run(example, overrides=overrides), tmp_path))
     with closing(Journal(tmp_path / "journal.sqlite", read_only=True)) as journal:
         info = [row["extra"][info_key] for rollout in journal.trajectories(2) for row in rollout["steps"]]

@@ -141,7 +141,7 @@ def test_huge_digits_in_a_uid(tmp_path: Path, uid: str) -> None:
 def test_digits_in_a_uid_that_no_index_can_have(tmp_path: Path) -> None:
     path = write(tmp_path / "1.jsonl", GENERATION | {"uid": "q_0_" + "9" * 25})
     assert message(path) == (
-        f"{path}, line 1: key 'index' is 9999999999999999999999999; it takes an integer from 0 upwards"
+        f"{path}, line 1: key 'step' is 9999999999999999999999999; it takes an integer from 0 upwards"
     )
 
 

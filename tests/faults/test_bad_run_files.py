@@ -72,9 +72,9 @@ def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
         "folder"
     )
     assert message(path) == f"{expected} of a run"
-    with pytest.raises(FileError, match="a pipe or a device is no file"):
+    with pytest.raises(FileError, match="this is a pipe or a device; copy its content into a file"):
         TaskSetFile.read(path)
-    with pytest.raises(ConfigError, match="a pipe or a device is no file"):
+    with pytest.raises(ConfigError, match="this is a pipe or a device; copy its content into a file"):
         Reflection(prompt=str(path))
 
 

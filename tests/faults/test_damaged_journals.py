@@ -122,7 +122,7 @@ def spoil_page(path: Path, number: int) -> None:
         file.write(b"\xa5" * PAGE)
 
 
-@pytest.mark.parametrize("table", ["trajectories", "metrics", "history", "updates", "evaluations"])
+@pytest.mark.parametrize("table", ["trajectories", "metrics", "past_rollouts", "updates", "evaluations"])
 def test_a_damaged_page_is_a_sentence_and_the_advice_works(folder: Path, whole: Run, table: str) -> None:
     path = folder / "journal.sqlite"
     spoil_page(path, pages_of(path, f"name = '{table}'")[-1])

@@ -85,7 +85,7 @@ def test_an_answer_without_end_costs_its_own_environment(host: Workers) -> None:
         (b'[5,"outcome",["a",null,null,""],"much",[false,false,true,null],"",{}]', "Outcome.reward is 'much' (str)"),
         (
             b'[5,"outcome",["a",null,null,""],0.0,[false,false,true,null],"",{"age":1}]',
-            "Outcome.info['age'] has a name",
+            "Outcome.info['age'] has a reserved name",
         ),
         (b'[5,"observation",7,null,null,""]', "Observation.text is 7 (int)"),
         (b'[5,"observation","a",{"b":1},null,""]', "Observation.state_key is {'b': 1} (dict)"),

@@ -51,7 +51,8 @@ def test_what_is_no_place_of_a_class_is_named(kind: str) -> None:
     with pytest.raises(ConfigError) as raised:
         find_part_class("env", kind)
     said = str(raised.value)
-    assert said.endswith("names no env; write package.module:Class")
+    assert said.startswith("there is no env '")
+    assert said.endswith("'; write package.module:Class")
     said.encode("utf-8")
     assert said.isprintable()
 
@@ -88,7 +89,7 @@ def test_a_class_without_a_slot_is_told_how_to_have_one() -> None:
     with pytest.raises(ConfigError) as raised:
         Slot("grouper").fill({"kind": f"{__name__}:Slotless"})
     assert str(raised.value) == (
-        "Slotless has no slot, and a grouper is needed here; write class Slotless(Part, slot='grouper')"
+        "Slotless has no slot, but a grouper is needed here; write class Slotless(Part, slot='grouper')"
     )
 
 

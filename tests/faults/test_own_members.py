@@ -162,7 +162,7 @@ def test_the_field_of_token_credit_that_is_wrong_is_named(values: Any, trains: A
     wrong = TokenCredit(values=values, trains=trains, trace=None)  # type: ignore[arg-type]
     with pytest.raises(ConfigError) as raised:
         part(TABLE, None, TOKENS)
-    assert f"Mine gave a TokenCredit {said}, but a TokenCredit with one float" in str(raised.value)
+    assert f"Mine returned a TokenCredit {said}; expected a TokenCredit with one float" in str(raised.value)
 
 
 def test_the_field_of_a_loss_that_is_wrong_is_named() -> None:
@@ -174,4 +174,4 @@ def test_the_field_of_a_loss_that_is_wrong_is_named() -> None:
         part = own("loss", __call__=lambda self, columns, totals, wrong=wrong: wrong)
         with pytest.raises(ConfigError) as raised:
             part(None, None)
-        assert f"Mine gave a SimpleNamespace {said}, but a LossResult" in str(raised.value)
+        assert f"Mine returned a SimpleNamespace {said}; expected a LossResult" in str(raised.value)

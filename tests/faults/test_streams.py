@@ -71,7 +71,7 @@ def test_closed_streams_are_filled_so_that_no_file_takes_their_place(closed: tup
 
     written = rollouts.parent / f"task_set{len(closed)}{closed[0]}.json"
     ran = run_installed(
-        "task_set",
+        "tasks",
         "identity",
         "--out",
         written.name,

@@ -56,7 +56,7 @@ def load_outside(slot: str, kind: str) -> object:
             "of its module"
         )
     if not PLACE.fullmatch(kind):
-        raise ConfigError(f"{quote_line(repr(kind))} is not the name of a {slot}; write package.module:Class")
+        raise ConfigError(f"there is no {slot} {quote_line(repr(kind))}; write package.module:Class")
     _check_may_run(slot, kind)
     module, _, name = kind.partition(":")
     try:

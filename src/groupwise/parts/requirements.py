@@ -33,7 +33,7 @@ class Required(NamedTuple):
     written: str
     """As it is written in code: a method's parameters in parentheses, or an attribute's type; empty = optional."""
     result: str = ""
-    """The result that is needed, in words after "but"."""
+    """The result that is needed, in words after "expected"."""
     fits: Callable[[Any, Arguments], object] | None = None
     """Whether a result is right, given the arguments of the call; None = any result is."""
     find_fault: Callable[[Any, Arguments], str | None] = lambda result, arguments: None
@@ -210,7 +210,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         "__call__": Required(
             "(table)",
             "a Credit with one finite value for each step of the table, by the rows of that table "
-            "(`Credit.of(table, trace)`),",
+            "(`Credit.of(table, trace)`)",
             _is_credit,
         )
     },
@@ -305,7 +305,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
     "surrogate": {
         "__call__": Required(
             "(ratio_T, columns)",
-            f"a TokenLoss, whose loss is {_TOKEN_TENSOR},",
+            f"a TokenLoss, whose loss is {_TOKEN_TENSOR}",
             lambda result, arguments: hasattr(result, "clipped") and _is_one_a_token(result.loss, arguments),
         )
     },
