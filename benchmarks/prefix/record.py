@@ -27,7 +27,7 @@ from groupwise.envs import Alfworld, Household
 from groupwise.envs.environment import EnvironmentPart, Observation
 from groupwise.models.forest import merge_sequences
 from groupwise.rollout import PromptTemplate, PublishedTemplate
-from groupwise.rollout.prompts import Exchange, Memory, Prompter, Template
+from groupwise.rollout.prompts import Exchange, History, Prompter, Template
 
 ROLLOUTS = 16
 TASKS = {"household": 32, "alfworld": 4}
@@ -100,11 +100,11 @@ def record(
 def _samples(
     tokenizer: Any,
     template: Template,
-    memory: Memory,
+    history: History,
     instruction: str,
     played: Sequence[Sequence[Sequence[Turn]]],
 ) -> Iterator[Sample]:
-    prompter = Prompter(tokenizer, template=template, memory=memory, instruction=instruction)
+    prompter = Prompter(tokenizer, template=template, history=history, instruction=instruction)
     for task, rollouts in enumerate(played):
         for rollout, turns in enumerate(rollouts):
             said = [turn.action for turn in turns]

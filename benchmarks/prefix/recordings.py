@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.data.samples import Sample
-from groupwise.rollout.prompts import AnchoredWindow, Full, Memory, Window
+from groupwise.rollout.prompts import AnchoredWindow, Full, History, Window
 
 DATA = Path(__file__).parent / "data"
 
-MEMORIES: dict[str, Memory] = {
+MEMORIES: dict[str, History] = {
     "window 2": Window(steps=2),
     "window 4": Window(steps=4),
     "anchored": AnchoredWindow(),

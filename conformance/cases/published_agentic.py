@@ -108,7 +108,7 @@ CASES = [
         trap=6,
     ),
     Case(
-        name="three-routes-under-released-gigpo-count-an-rollout-once-per-step",
+        name="three-routes-under-released-gigpo-count-a-rollout-once-per-step",
         why="The release takes the episode's over rows: mean 7.7778, std 4.4096 (numbers, GiGPO released and Routes).",
         method="gigpo",
         options={"gamma": 0.9, "step_weight": 0.0, "reference": True},

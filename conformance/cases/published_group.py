@@ -170,7 +170,7 @@ CASES = [
     ),
 ] + [
     Case(
-        name=f"an-rollout-of-many-steps-counts-once-under-{method.replace('_', '-')}",
+        name=f"a-rollout-of-many-steps-counts-once-under-{method.replace('_', '-')}",
         why="Group statistics are over rollouts (R4): the lengths 1, 5, 2 and 9 change nothing.",
         method=method,
         columns=make_finished(

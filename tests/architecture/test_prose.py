@@ -16,7 +16,7 @@ from tests.architecture.markdown import pages, text_of
 counts = cache(prose.count_faults)
 
 
-@pytest.mark.parametrize("page", filter(prose.is_plain, pages()))
+@pytest.mark.parametrize("page", list(filter(prose.is_plain, pages())))
 def test_pages_for_new_users_are_plain(page: str) -> None:
     assert prose.faults_of_page(text_of(page)) == []
 

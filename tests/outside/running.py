@@ -45,7 +45,7 @@ tasks = 0
 
 OFTEN_RIGHT = (
     SMALL_RUN.replace('kind = "gridworld"\nsize = 3\nnum_holes = 1\nmax_steps = 4', 'kind = "identity"\nnum_words = 4')
-    .replace("rollouts = 4", "rollouts = 24")
+    .replace("group_size = 4", "group_size = 24")
     .replace("tasks = 2", "tasks = 2\nlearner = { learning_rate = 1e-2 }")
 )
 """Words to repeat, of which a fresh model gets some right: there is something to learn from."""

@@ -110,7 +110,7 @@ def test_hiding_takes_time_in_proportion(piece: str) -> None:
     ids=str,
 )
 def test_a_run_file_that_holds_a_secret_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="holds a secret, which would be kept in the run's folder") as raised:
+    with pytest.raises(ConfigError, match="this is a secret, and the run folder would store it; put it into an environment variable") as raised:
         decode_run({"algorithm": {"method": "grpo"}} | settings)
     assert SECRET not in str(raised.value)
     assert "${NAME}" in str(raised.value)
@@ -145,7 +145,7 @@ def test_an_override_with_a_secret_is_refused_and_not_repeated(groupwise: Run, t
     (tmp_path / "run.toml").write_text(SMALL)
     ran = groupwise("train", "run.toml", "--set", f"env.url={URL}")
     assert ran.status == 2
-    assert "holds a secret" in ran.err
+    assert ": env.url: this is a secret" in ran.err
     assert SECRET not in ran.err
     assert not (tmp_path / "runs").exists()
 

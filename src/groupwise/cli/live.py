@@ -85,7 +85,7 @@ class EventLines(RunObserver):
         lines = [format_update(update), *describe_faults(update)]
         self._rests_on_penalties[update.number] = rests_on_penalties(update.metrics)
         if self._rests_on_penalties[update.number]:
-            lines.insert(1, "  credit comes from penalties alone: no rollout got a reward")
+            lines.insert(1, "  the advantages come from penalties alone: no rollout got a reward")
         self.show(*lines, stays=False)
 
     def on_alarm(self, alarm: Alarm) -> None:

@@ -200,6 +200,7 @@ class FailedRun:
     """A run whose process ended too early."""
 
     run: PlannedRun
+    """Which run it was."""
     status: int
     """The exit status of its process; negative = the signal that killed it."""
     reason: str

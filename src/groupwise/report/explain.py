@@ -324,7 +324,7 @@ def _explain_own_trace(table: StepTable, trace: OwnTrace, step: int, computed: E
     derivation = trace.derive(table, step)
     if not isinstance(derivation, Derivation):
         raise RecordError(
-            f"the trace {kind} of {computed.what}: derive gave {describe_value(derivation)}, but a Derivation is needed"
+            f"the trace {kind} of {computed.what}: derive returned {describe_value(derivation)}; expected a Derivation"
         )
     counted = np.array([member for member, _ in derivation.members], dtype=np.int64)
     values = np.zeros(len(table))

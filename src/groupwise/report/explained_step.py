@@ -270,7 +270,7 @@ def _derive(
     derivation = trace.derive(table, credit, tokens, token)
     if not isinstance(derivation, Derivation):
         raise RecordError(
-            f"the trace {type(trace).__name__}: derive gave {describe_value(derivation)}, but a Derivation is needed"
+            f"the trace {type(trace).__name__}: derive returned {describe_value(derivation)}; expected a Derivation"
         )
     return derivation, derivation.not_derived
 

@@ -150,8 +150,8 @@ def _start(path: str, part: Any, seed: int) -> StartedPart:
     missing = next((name for name in METHODS if not callable(getattr(state, name, None))), None)
     if missing is not None:
         raise ConfigError(
-            f"{path} ({kind}): start gave {describe_value(state)}, which has no {missing}; something with "
-            f"{', '.join(METHODS[:-1])} and {METHODS[-1]} is needed"
+            f"{path} ({kind}): start returned {describe_value(state)}, which has no {missing}; expected an "
+            f"object with {', '.join(METHODS[:-1])} and {METHODS[-1]}"
         )
     check_methods(state, "state", f"{path} ({kind})")
     started = StartedPart(path=path, kind=kind, state=state)

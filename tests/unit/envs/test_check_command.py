@@ -98,8 +98,8 @@ def test_json_for_machines() -> None:
     [
         (["houshold"], "there is no env 'houshold'; did you mean 'household'? Valid: "),
         (["household", "--set", "num_objects"], "'num_objects' has no value; write --set num_objects=VALUE"),
-        (["household", "--set", "num_objetcs=3"], "unknown field 'num_objetcs'; did you mean 'num_objects'?"),
-        (["household", "--set", "categories=pick"], "categories: input should be a valid tuple, found 'pick'"),
+        (["household", "--set", "num_objetcs=3"], "num_objetcs: unknown setting; did you mean 'num_objects'?"),
+        (["household", "--set", "categories=pick"], "categories: expected a list, found 'pick'"),
         (["nowhere:Env"], "cannot load the env 'nowhere:Env': No module named 'nowhere'"),
     ],
 )

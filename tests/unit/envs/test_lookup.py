@@ -72,8 +72,8 @@ def test_the_expert_needs_a_search_for_each_hop_and_an_answer(hops: int) -> None
 
 def test_following_and_verifying() -> None:
     assert follow_chain(INFO, ["anna", "boss", "boss", "city"]) == "rome"
-    assert is_right_answer("ROME", info=INFO, chain=["anna", "city"])
-    assert not is_right_answer("rome oslo", info=INFO, chain=["anna", "city"])
+    assert is_right_answer("ROME", facts=INFO, chain=["anna", "city"])
+    assert not is_right_answer("rome oslo", facts=INFO, chain=["anna", "city"])
 
 
 def test_too_few_steps_for_the_hops_are_refused() -> None:

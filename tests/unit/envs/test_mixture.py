@@ -129,7 +129,7 @@ def test_mixtures_that_make_no_sense_are_refused(members: list[dict[str, Any]], 
     ("field", "value", "message"),
     [
         ("action_parser", "choice", "action_parser: a run has one action parser; set rollout.action_parser for all "),
-        ("weight", 0, "weight: input should be greater than 0, found 0"),
+        ("weight", 0, "members.0.weight: expected a number greater than 0, found 0"),
         ("name", "a, b", "name: string should match pattern"),
     ],
 )

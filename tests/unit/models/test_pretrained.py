@@ -56,8 +56,8 @@ def test_the_adapter_is_scaled_as_told_and_the_same_for_a_seed(folder: Path) -> 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dtype": "half"}, "PretrainedModel: dtype: input should be 'float32' or 'bfloat16', found 'half'"),
-        ({"lora_rank": -1}, "PretrainedModel: lora_rank: input should be greater than or equal to 0, found -1"),
+        ({"dtype": "half"}, "PretrainedModel: dtype: expected 'float32' or 'bfloat16', found 'half'"),
+        ({"lora_rank": -1}, "PretrainedModel: lora_rank: expected a number greater than or equal to 0, found -1"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused_before_anything_loads(

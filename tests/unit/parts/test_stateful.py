@@ -120,7 +120,7 @@ def test_a_state_is_read_as_json_that_shares_nothing_and_keeps_its_order() -> No
     assert list(state) == ["b", "a"]
 
 
-ADVICE = "; give numbers, text, booleans, None, lists, and dicts with text for keys (an array as array.tolist())"
+ADVICE = "; return numbers, text, booleans, None, lists, and dicts with text for keys (an array as array.tolist())"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_columns_are_read_by_name_and_task() -> None:
     assert read_columns("here", Remembers(columns={}), TASKS) == {}
 
 
-NEEDED = "but a NumPy array of one finite float for each of the 2 tasks, or of one row of floats, one per step number"
+NEEDED = "expected a NumPy array of one finite float for each of the 2 tasks, or of one row of floats, one per step number"
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ NEEDED = "but a NumPy array of one finite float for each of the 2 tasks, or of o
     [
         (None, "columns returned nothing; expected a dict of arrays by column name"),
         ({"": np.zeros(2)}, "columns returned a dict of 1; expected a dict of arrays by column name"),
-        ({"p": [0.5, 0.5]}, f"columns returned a list of 2 for 'p', {NEEDED}"),
-        ({"p": np.zeros(3)}, f"columns returned an array of 3 float64 for 'p', {NEEDED}"),
-        ({"p": np.zeros(2, dtype=np.int64)}, f"columns returned an array of 2 int64 for 'p', {NEEDED}"),
-        ({"p": np.array([0.0, np.nan])}, f"columns returned an array of 2 float64 with nan in it for 'p', {NEEDED}"),
-        ({"p": np.zeros((2, 0))}, f"columns returned an array of 2 x 0 float64 for 'p', {NEEDED}"),
-        ({"p": np.zeros((2, 1, 1))}, f"columns returned an array of 2 x 1 x 1 float64 for 'p', {NEEDED}"),
+        ({"p": [0.5, 0.5]}, f"columns returned a list of 2 for 'p'; {NEEDED}"),
+        ({"p": np.zeros(3)}, f"columns returned an array of 3 float64 for 'p'; {NEEDED}"),
+        ({"p": np.zeros(2, dtype=np.int64)}, f"columns returned an array of 2 int64 for 'p'; {NEEDED}"),
+        ({"p": np.array([0.0, np.nan])}, f"columns returned an array of 2 float64 with nan in it for 'p'; {NEEDED}"),
+        ({"p": np.zeros((2, 0))}, f"columns returned an array of 2 x 0 float64 for 'p'; {NEEDED}"),
+        ({"p": np.zeros((2, 1, 1))}, f"columns returned an array of 2 x 1 x 1 float64 for 'p'; {NEEDED}"),
     ],
     ids=["none", "no name", "list", "another length", "integers", "nan", "empty rows", "cube"],
 )
@@ -213,7 +213,7 @@ def test_a_name_that_is_taken_is_refused_by_both_names() -> None:
         with pytest.raises(ConfigError) as error:
             join_columns(TABLE, [before("algorithm.filters.0", **{name: {}})])
         assert str(error.value) == (
-            f"algorithm.filters.0 (count) gives the column {name!r}, a name that is taken; give it another name"
+            f"algorithm.filters.0 (count) returns the column {name!r}, which the table already has; rename it"
         )
     check_names([("a", ["x"]), ("b", ["y"])], taken=["z"])
 

@@ -144,7 +144,7 @@ def test_a_trace_from_elsewhere_explains_itself_and_what_it_was_made_of() -> Non
 def test_a_trace_that_derives_something_else_is_refused() -> None:
     with pytest.raises(RecordError) as raised:
         explain_step(TABLE, half("wrong"), task="t0", rollout=1, index=0)
-    assert str(raised.value) == ("the trace HalfTrace of wrong: derive gave the float 0.5, but a Derivation is needed")
+    assert str(raised.value) == ("the trace HalfTrace of wrong: derive returned the float 0.5; expected a Derivation")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

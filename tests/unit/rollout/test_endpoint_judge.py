@@ -58,7 +58,7 @@ def test_the_key_is_sent_and_comes_from_the_variable(monkeypatch: pytest.MonkeyP
     with pytest.raises(ConfigError) as raised:
         judge("http://127.0.0.1:9/v1", api_key="${SOME_JUDGE_KEY}").check(is_new=True)
     assert str(raised.value) == (
-        "the environment variable SOME_JUDGE_KEY is not set; a setting names it as ${SOME_JUDGE_KEY}"
+        "the environment variable SOME_JUDGE_KEY is not set, but a setting uses it as ${SOME_JUDGE_KEY}; set it"
     )
 
 

@@ -69,4 +69,4 @@ def test_each_is_told_of_its_own_tasks_and_one_that_gives_too_few_is_named() -> 
     }
     with pytest.raises(ConfigError) as raised:
         live.next(2)
-    assert str(raised.value) == ("the curriculum Attentive: next gave a list of 0, but a list of 1 tasks is needed")
+    assert str(raised.value) == ("the curriculum Attentive: next returned a list of 0; expected a list of 1 tasks")

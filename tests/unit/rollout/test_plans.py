@@ -110,5 +110,5 @@ def test_hinted_groups_go_on_beside_the_unhinted(plan: RolloutPlan) -> None:
 
 
 def test_a_group_of_one_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="group_size: input should be greater than or equal to 2, found 1"):
+    with pytest.raises(ConfigError, match="group_size: expected a number greater than or equal to 2, found 1"):
         RolloutConfig(group_size=1)

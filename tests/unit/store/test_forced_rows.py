@@ -39,5 +39,5 @@ def test_more_forced_tokens_than_there_are_is_an_error() -> None:
     assert find_row_fault(ROW | {"forced": 1}) == (
         "'forced' without 'response_ids'; store the ids of the sampled tokens too, or leave it out"
     )
-    with pytest.raises(RecordError, match="3 tokens are forced in a response of 2; count those that"):
+    with pytest.raises(RecordError, match="step 0: `forced` is 3, but the response has 2 tokens; `forced` counts"):
         check_steps([replace(rollout(0).steps[0], forced=3)])

@@ -140,22 +140,22 @@ def test_gzip_that_is_cut_off(tmp_path: Path) -> None:
 
 
 ROW_FAULTS: list[tuple[Any, str]] = [
-    ([1, 2], "found [1, 2], but a row is a JSON object with task, rollout, index and reward"),
+    ([1, 2], "found [1, 2], but a row is a JSON object with task, rollout, step and reward"),
     (
         {"task": "t", "rollout": 0, "step": 0},
-        "no key 'reward'; every row needs task, rollout, index and reward",
+        "no key 'reward'; every row needs task, rollout, step and reward",
     ),
     (
         ROW | {"rewrd": 1},
-        "unknown key 'rewrd'; did you mean 'reward'? Valid: reward, accepted, accuracy, action, rollout, ... (31 in "
+        "unknown key 'rewrd'; did you mean 'reward'? Valid: reward, accepted, accuracy, action, branch, ... (31 in "
         "all) (further columns go into 'extra')",
     ),
     (ROW | {"task": 1.5}, "key 'task' is 1.5; it takes text or an integer"),
     (ROW | {"task": True}, "key 'task' is true; it takes text or an integer"),
     (ROW | {"rollout": None}, "key 'rollout' is null; it takes text or an integer"),
     (ROW | {"group": []}, "key 'group' is []; it takes text or an integer"),
-    (ROW | {"step": -1}, "key 'index' is -1; it takes an integer from 0 upwards"),
-    (ROW | {"step": "3"}, "key 'index' is \"3\"; it takes an integer from 0 upwards"),
+    (ROW | {"step": -1}, "key 'step' is -1; it takes an integer from 0 upwards"),
+    (ROW | {"step": "3"}, "key 'step' is \"3\"; it takes an integer from 0 upwards"),
     (ROW | {"segment": 0.5}, "key 'segment' is 0.5; it takes an integer from 0 upwards"),
     (ROW | {"reward": "high"}, f"key 'reward' is \"high\"; it takes a finite number{SCORE}"),
     (ROW | {"reward": None}, f"key 'reward' is null; it takes a finite number{SCORE}"),
@@ -255,7 +255,7 @@ def test_what_the_table_finds_is_told_by_line(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "rollouts.jsonl", [HEADER, ROW, "", ROW | {"step": 1}, ROW])
     path.write_text(path.read_text().replace('""\n', "\n"))
     assert message(path) == (
-        f"{path}: lines 2 and 5 have one identity (task 't', rollout 0, step 0); drop the copy, "
+        f"{path}: lines 2 and 5 have the same identity (task 't', rollout 0, step 0); remove the copy, "
         "or number the parts of a step with `segment`"
     )
 
@@ -315,14 +315,14 @@ def test_parquet_with_a_bad_header(tmp_path: Path, header: str, expected: str) -
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"reward": [None]}, "no key 'reward'; every row needs task, rollout, index and reward"),
+        ({"reward": [None]}, "no key 'reward'; every row needs task, rollout, step and reward"),
         ({"reward": [float("nan")]}, f"key 'reward' is NaN; it takes a finite number{SCORE}"),
         (
             {"rewards": [1]},
             "unknown key 'rewards'; did you mean 'reward'? Valid: reward, reward_alone, accepted, accuracy, action, "
             "... (31 in all) (further columns go into 'extra')",
         ),
-        ({"step": ["0"]}, "key 'index' is \"0\"; it takes an integer from 0 upwards"),
+        ({"step": ["0"]}, "key 'step' is \"0\"; it takes an integer from 0 upwards"),
     ],
 )
 def test_a_bad_row_in_parquet(tmp_path: Path, change: dict[str, Any], expected: str) -> None:

@@ -138,7 +138,7 @@ def test_the_columns_of_a_part(tmp_path: Path) -> None:
 def test_empty_lists_of_sampled_tokens_are_no_record_of_tokens(tmp_path: Path) -> None:
     write_rollouts(tmp_path / "rollouts.jsonl", [ROW | {"response_ids": []}])
     (chunk,) = RolloutsFile.open(tmp_path / "rollouts.jsonl").chunks()
-    assert sorted(chunk.columns) == ["rollout", "step", "reward", "state", "task"]
+    assert sorted(chunk.columns) == ["reward", "rollout", "state", "step", "task"]
 
 
 def test_a_group_larger_than_a_part_is_still_one_part(tmp_path: Path) -> None:

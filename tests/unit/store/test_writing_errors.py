@@ -28,7 +28,7 @@ CASES: list[tuple[list[Any], str]] = [
         "row 1: key 'reward' is NaN; it takes a finite number "
         "(a missing score is not a zero: score the rollout or leave it out)",
     ),
-    ([ROW, 7], "row 1: found 7, but a row is a JSON object with task, rollout, index and reward"),
+    ([ROW, 7], "row 1: found 7, but a row is a JSON object with task, rollout, step and reward"),
     ([ROW, ROW | {"outcome": 1}], "row 1: has 'outcome', but row 0 has none; give it to every row or to none"),
     (
         [ROW | {"state": frozenset("a")}],

@@ -207,13 +207,13 @@ def test_a_sentence_has_the_numbers_the_updates_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"window": 0}, "window: input should be greater than or equal to 1, found 0"),
-        ({"entropy_colapse": {}}, "unknown field 'entropy_colapse'; did you mean 'entropy_collapse'?"),
+        ({"window": 0}, "window: expected a number greater than or equal to 1, found 0"),
+        ({"entropy_colapse": {}}, "entropy_colapse: unknown setting; did you mean 'entropy_collapse'?"),
         (
             {"cut_off": {"action": "beep"}},
-            "cut_off: CutOff: action: input should be 'off', 'warn' or 'stop', found 'beep'",
+            "cut_off.action: expected 'off', 'warn' or 'stop', found 'beep'",
         ),
-        ({"cut_off": {"above": 2}}, "cut_off: CutOff: above: input should be less than or equal to 1, found 2"),
+        ({"cut_off": {"above": 2}}, "cut_off.above: expected a number less than or equal to 1, found 2"),
     ],
 )
 def test_wrong_settings_are_a_sentence(settings: dict[str, Any], said: str) -> None:

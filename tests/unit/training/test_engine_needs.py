@@ -117,12 +117,12 @@ def test_a_bound_on_staleness_is_refused_where_nobody_says_what_is_stale(tmp_pat
     [
         (
             Poor(gives=frozenset({"scores", "entropies"})),
-            "engine: '{module}:Poor' gives 'entropies', which nobody asks for; did you mean 'entropy'? Valid: entropy, "
-            "scores, versions",
+            "engine: '{module}:Poor' has 'entropies' in `gives`, which is not a capability; did you mean 'entropy'? "
+            "Valid: entropy, scores, versions",
         ),
         (
             Poor(gives=frozenset(CAPABILITIES), precision="float8"),
-            "engine: '{module}:Poor' computes in 'float8'; write 'float32' or 'bfloat16'",
+            "engine: '{module}:Poor' has precision 'float8'; write 'float32' or 'bfloat16'",
         ),
     ],
 )
@@ -183,8 +183,8 @@ class Nothing(LocalEngine):
 
 def test_something_else_than_an_engine_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path, Nothing()) == (
-        f"the engine {__name__}:Nothing: open gave a LlamaForCausalLM, but an engine with gives, version, context, "
-        "generate, score and load is needed"
+        f"the engine {__name__}:Nothing: open returned a LlamaForCausalLM; expected an engine with gives, version, "
+        "context, generate, score and load"
     )
 
 

@@ -107,8 +107,7 @@ def test_another_lag_is_refused(lag: object) -> None:
     with pytest.raises(ConfigError) as caught:
         decode(lag)
     assert str(caught.value) == (
-        f"RunConfig: rollout: RolloutConfig: lag: found {lag!r}; give 0 (synchronous), 1 (one-step off-policy) "
-        'or "free" (asynchronous)'
+        f'RunConfig: rollout.lag: found {lag!r}; give 0 (synchronous), 1 (one-step off-policy) or "free" (asynchronous)'
     )
 
 

@@ -129,7 +129,7 @@ def test_a_part_that_opens_no_learner_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         open_run(small_config().model_copy(update={"training": training}), tmp_path / "run")
     assert str(caught.value).startswith(
-        f"the learner {__name__}:Bare: open gave a LlamaForCausalLM, but something with "
+        f"the learner {__name__}:Bare: open returned a LlamaForCausalLM; expected an object with "
     )
     assert "hold_reference" in str(caught.value)
 
@@ -138,7 +138,7 @@ def test_a_section_without_a_kind_is_the_local_learner_as_it_always_was() -> Non
     assert Slot("learner").fill({"learning_rate": 1e-4, "passes": 2}) == LearnerConfig(learning_rate=1e-4, passes=2)
     assert TrainingConfig(learner={"passes": 2}).learner == LearnerConfig(passes=2)
     assert TrainingConfig().learner == LearnerConfig()
-    with pytest.raises(ConfigError, match="unknown field 'pases'; did you mean 'passes'"):
+    with pytest.raises(ConfigError, match=r"learner\.pases: unknown setting; did you mean 'passes'"):
         TrainingConfig(learner={"pases": 2})
 
 

@@ -6,14 +6,14 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.rollout.prompts import AnchoredWindow, Full, Memory, Window
+from groupwise.rollout.prompts import AnchoredWindow, Full, History, Window
 from groupwise.training.config.checks import count_steps_shown, list_notices
 from tests.unit.training.runs import small_config
 
 ENDING = "; the published method takes the same number for both (algorithm.depth, rollout.history)"
 
 
-def test_how_much_of_the_past_a_memory_shows() -> None:
+def test_how_much_of_the_past_a_history_shows() -> None:
     assert count_steps_shown(Window(steps=0)) == (0, 0)
     assert count_steps_shown(Window(steps=3)) == (3, 3)
     assert count_steps_shown(Full())[1] is None
@@ -22,7 +22,7 @@ def test_how_much_of_the_past_a_memory_shows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory", "lines"),
+    ("history", "lines"),
     [
         (Window(steps=2), []),
         (Window(steps=0), ["0 past steps"]),
@@ -31,9 +31,9 @@ def test_how_much_of_the_past_a_memory_shows() -> None:
         (Full(), ["all past steps"]),
     ],
 )
-def test_a_depth_beside_another_memory_is_worth_a_line(memory: Memory, lines: list[str]) -> None:
+def test_a_depth_beside_another_history_is_worth_a_line(history: History, lines: list[str]) -> None:
     config = small_config(method="hgpo")
-    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"memory": memory})})
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"history": history})})
     expected = [f"steps are compared by up to 2 earlier states, while prompts show {words}{ENDING}" for words in lines]
     assert list_notices(config) == expected
     assert list_notices(small_config(method="gigpo")) == []

@@ -89,8 +89,8 @@ def test_what_start_gives_must_be_a_state() -> None:
     with pytest.raises(ConfigError) as error:
         start(Hasty())
     assert str(error.value) == (
-        f"{PATH} ({__name__}:{Hasty.__qualname__}): start gave a dict of 1, which has no columns; something with "
-        "columns, observe, state_dict and load_state_dict is needed"
+        f"{PATH} ({__name__}:{Hasty.__qualname__}): start returned a dict of 1, which has no columns; expected an "
+        "object with columns, observe, state_dict and load_state_dict"
     )
 
 
@@ -98,8 +98,8 @@ def test_names_that_collide_are_refused_before_a_model_loads(tmp_path: Path) -> 
     with pytest.raises(ConfigError) as error:
         open_run(config(Count(), CountFilter(column="count")), tmp_path)
     assert str(error.value) == (
-        f"algorithm.filters.0 ({__name__}:CountFilter) and {PATH} ({COUNT}) both give the column 'count'; give one of "
-        "them another name"
+        f"algorithm.filters.0 ({__name__}:CountFilter) and {PATH} ({COUNT}) both return the column 'count'; rename "
+        "one of them"
     )
     taken = [
         "outcome",
@@ -116,7 +116,7 @@ def test_names_that_collide_are_refused_before_a_model_loads(tmp_path: Path) -> 
         with pytest.raises(ConfigError) as error:
             open_run(config(Count(column=name)), tmp_path)
         assert str(error.value) == (
-            f"{PATH} ({COUNT}) gives the column {name!r}, a name that is taken; give it another name"
+            f"{PATH} ({COUNT}) returns the column {name!r}, which the table already has; rename it"
         )
 
 
@@ -128,7 +128,7 @@ def test_a_memory_that_is_no_json_is_refused_before_a_model_loads(tmp_path: Path
             return state
 
     with pytest.raises(
-        ConfigError, match=r"^algorithm\.advantage\.of \(.*Arrays\): what state_dict gave holds a int64;"
+        ConfigError, match=r"^algorithm\.advantage\.of \(.*Arrays\): the result of state_dict holds a int64;"
     ):
         open_run(config(Arrays()), tmp_path)
 

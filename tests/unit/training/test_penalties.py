@@ -101,12 +101,14 @@ def test_the_screen_says_it_at_the_update_and_at_the_end() -> None:
     lines.close()
     said = out.getvalue().splitlines()
     assert [line for line in said if "penalties alone" in line] == [said[1], said[4], said[5]]
-    assert said[1] == "  credit comes from penalties alone: no rollout got a reward"
-    assert said[5].startswith("In 2 of 3 updates (1, 3) credit comes from penalties alone: no rollout got a reward")
+    assert said[1] == "  the advantages come from penalties alone: no rollout got a reward"
+    assert said[5].startswith(
+        "In 2 of 3 updates (1, 3) the advantages come from penalties alone: no rollout got a reward"
+    )
     task_set = live.LiveDisplay("run", updates=3)
     for number in (1, 2, 3):
         task_set.on_update(update(number, 1.0))
-    assert task_set.summary()[-1].startswith("In every update credit comes from penalties alone")
+    assert task_set.summary()[-1].startswith("In every update the advantages come from penalties alone")
     task_set = live.LiveDisplay("run", updates=1)
     task_set.on_update(update(1, 0.0))
     assert not any("penalties" in line for line in task_set.summary())
@@ -154,8 +156,8 @@ def test_a_run_whose_credit_is_penalties_alone_says_so_on_the_screen_in_the_repo
         assert [value for _, value in journal.curve("advantage/penalties_alone")] == [1.0, 1.0]
         assert all(value > 0 for _, value in journal.curve("advantage/size"))
         assert all(value == 0 for _, value in journal.curve("rollout/success"))
-    sentence = "In every update credit comes from penalties alone: no rollout got a reward"
-    assert printed.count("credit comes from penalties alone") == 3
+    sentence = "In every update the advantages come from penalties alone: no rollout got a reward"
+    assert printed.count("the advantages come from penalties alone") == 3
     assert sentence in printed
     assert sentence in invoke("inspect", folder)
     invoke("report", folder)

@@ -110,7 +110,7 @@ def test_a_secret_is_not_written_down(tmp_path: Path) -> None:
     config = small_config().model_copy(update={"task_set": "https://me:hunter22hunter22@example.org/task_set.json"})
     run = open_run(small_config(), tmp_path / "run")
     run.config = config
-    with pytest.raises(ConfigError, match="task_set holds a secret"):
+    with pytest.raises(ConfigError, match=r"^task_set: this is a secret"):
         train(run)
     assert not (tmp_path / "run").exists()
 
@@ -162,7 +162,7 @@ def test_what_is_no_settings_is_told_and_leaves_no_folder(tmp_path: Path) -> Non
     number: Any = 3
     with pytest.raises(ConfigError, match=r"^the settings of a run are the int 3; give a dict as in a run file"):
         train(number, tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"unknown section 'modell'"):
+    with pytest.raises(ConfigError, match=r"^modell: unknown setting; did you mean 'model'"):
         open_run({**SETTINGS, "modell": {}}, tmp_path / "run")
     with pytest.raises(ConfigError, match=r"no such file"):
         open_run(tmp_path / "absent.toml", tmp_path / "run")

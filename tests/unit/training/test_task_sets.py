@@ -20,10 +20,10 @@ ENV = Identity(num_words=4, length=1)
 
 
 def config(path: Path, **changes: object) -> RunConfig:
-    return small_config().model_copy(update={"env": ENV, "panel": str(path), **changes})
+    return small_config().model_copy(update={"env": ENV, "task_set": str(path), **changes})
 
 
-def never(**_: object) -> None:
+def never(*_: object, **__: object) -> None:
     raise AssertionError("a model was loaded")
 
 

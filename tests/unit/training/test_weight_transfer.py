@@ -151,7 +151,7 @@ def test_a_transfer_that_opens_nothing_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         open_run(small_config().model_copy(update={"training": training}), tmp_path / "run")
     assert str(caught.value) == (
-        f"the weight_sync {__name__}:Forgetful: open gave nothing, but an object with sync is needed"
+        f"the weight_sync {__name__}:Forgetful: open returned nothing; expected an object with sync"
     )
     assert not (tmp_path / "run").exists()
 

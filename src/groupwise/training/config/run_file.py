@@ -115,7 +115,9 @@ def _decode_written(
     section: object, of_other: Container[str], tell: Tell
 ) -> tuple[Algorithm, Mapping[str, Any] | None]:
     if not isinstance(section, Mapping) or not section:
-        raise ConfigError("the section is missing; give it a `method`, or an `advantage` with its `kind`")
+        raise ConfigError(
+            "no method is given; write a section [algorithm] with a `method`, or with an `advantage` and its `kind`"
+        )
     if "method" not in section:
         _check_parts_only(section)
         return Algorithm(**section), None
@@ -125,7 +127,7 @@ def _decode_written(
     options = {key: value for key, value in section.items() if key != "method" and key not in over}
     lacking = [key for key in options if key in of_other and key not in known]
     options = {key: value for key, value in options.items() if key not in lacking}
-    _check_options(method, options)
+    _check_options(method, options, known)
     algorithm = build(method, **options)
     absent = [
         key  # settings of a part that the method, as it was asked for, does not have
@@ -147,17 +149,13 @@ def _decode_written(
     return algorithm, {key: value for key, value in section.items() if key not in (*lacking, *absent)}
 
 
-def _check_options(method: str, options: Mapping[str, Any]) -> None:
-    """A misspelled part name gets a suggestion here; misspelled options get one from the method."""
-    known = methods.summary(method).options if options else {}
-    for key in (key for key in options if key not in known):
-        valid = [*Algorithm.model_fields, *known]
-        near = find_near(key, valid)
-        if near and near[0] not in known:
-            raise ConfigError(
-                f"not a part of an algorithm, and not an option of the method {method!r}; {nearest(key, valid)}",
-                key=(key,),
-            )
+def _check_options(method: str, options: Iterable[str], known: Iterable[str]) -> None:
+    """Raise a ConfigError for a key that is neither an option of the method nor a part of an algorithm."""
+    valid = [*known, *Algorithm.model_fields]
+    for key in options:
+        if key not in valid:
+            text = f"not an option of the method {method!r}, and not a part of an algorithm; {nearest(key, valid)}"
+            raise ConfigError(problems=[Problem((key,), text, is_unknown=not find_near(key, valid))])
 
 
 def _check_parts_only(section: Mapping[str, Any]) -> None:
@@ -293,6 +291,7 @@ class RunFile:
     """A file and the one that it extends."""
 
     path: Path
+    """Where it is."""
     written: Mapping[str, Any]
     """Its own content."""
     base: RunFile | None = None

@@ -31,8 +31,11 @@ class Estimate:
     """A number over runs, with its 95 % interval."""
 
     value: float
+    """The estimate itself."""
     low: float
+    """Lower end of the interval."""
     high: float
+    """Upper end of the interval."""
 
 
 def estimate_interquartile_mean(scores: FloatArray, *, resamples: int = RESAMPLES) -> Estimate:

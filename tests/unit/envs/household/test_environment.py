@@ -329,10 +329,10 @@ def test_observations_are_short(size: tuple[int, int]) -> None:
 def test_wrong_fields_name_themselves() -> None:
     with pytest.raises(ConfigError) as raised:
         Household(num_recepticles=3)
-    assert "Household: unknown field 'num_recepticles'; did you mean 'num_receptacles'?" in str(raised.value)
+    assert "Household: num_recepticles: unknown setting; did you mean 'num_receptacles'?" in str(raised.value)
     with pytest.raises(ConfigError) as raised:
         Household(categories=("picks",))
-    assert "categories.0: input should be 'pick', 'two', 'clean'" in str(raised.value)
+    assert "categories.0: expected 'pick', 'two', 'clean'" in str(raised.value)
     assert "at least 1 item" not in str(raised.value)  # what is listed is wrong, not missing
     with pytest.raises(ConfigError) as raised:
         Household(categories=("pick", "heat", "pick"))

@@ -75,7 +75,7 @@ def test_where_instances_run_out_task_sets_are_smaller() -> None:
 def test_an_empty_task_set_is_an_error() -> None:
     with pytest.raises(ConfigError) as raised:
         build_task_sets("numbers", lambda index: number(0), sizes=SIZES)
-    assert "task_set is empty because too few instances exist; make the instances larger" in str(raised.value)
+    assert "the train task set is empty because too few instances exist; make the instances larger" in str(raised.value)
 
 
 def test_small_environments_are_divided_whole() -> None:

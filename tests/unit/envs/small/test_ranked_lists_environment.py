@@ -179,5 +179,5 @@ def test_the_expert_lists_the_best_in_words_of_the_vocabulary(part: RankedLists)
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError, match="a list of 5 cannot be made of 4 things; lower list_length or raise num_off"):
         RankedLists(num_offered=4, list_length=5)
-    with pytest.raises(ConfigError, match="list_length: input should be greater than or equal to 2"):
+    with pytest.raises(ConfigError, match="list_length: expected a number greater than or equal to 2"):
         RankedLists(list_length=1)

@@ -113,5 +113,5 @@ def test_answers_have_20_to_60_words_that_the_vocabulary_holds(num_terms: int) -
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ConfigError, match="num_terms: input should be greater than or equal to 4"):
+    with pytest.raises(ConfigError, match="num_terms: expected a number greater than or equal to 4"):
         WorkedSums(num_terms=3)

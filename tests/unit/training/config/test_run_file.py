@@ -49,40 +49,44 @@ def test_every_method_survives_being_written_out_as_a_run_file(name: str, tmp_pa
     assert load_algorithm(path) == methods.build(name)
 
 
+NO_METHOD = (
+    "algorithm: no method is given; write a section [algorithm] with a `method`, or with an `advantage` and its `kind`"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "section [algorithm] is missing; give it a `method`, or an `advantage` with its `kind`"),
+        ("", NO_METHOD),
+        ('algorithm = "hgpo"', NO_METHOD),
+        ("[algorithm]\n", NO_METHOD),
         (
-            'algorithm = "hgpo"',
-            "section [algorithm] is missing; give it a `method`, or an `advantage` with its `kind`",
+            '[algorithm]\nmethod = "hgop"',
+            f"algorithm.method: there is no method 'hgop'; did you mean 'hgpo'? {METHODS}",
         ),
-        ("[algorithm]\n", "Algorithm: field 'advantage' is missing; give it"),
-        ('[algorithm]\nmethod = "hgop"', f"there is no method 'hgop'; did you mean 'hgpo'? {METHODS}"),
         (
             '[algorithm]\nmethod = "hgpo"\ndpth = 3',
-            "hgpo: unknown option 'dpth'; did you mean 'depth'? "
-            "Valid: depth, alpha, episode, gamma, invalid_penalty, ... (9 in all)",
+            "algorithm.dpth: not an option of the method 'hgpo', and not a part of an algorithm; did you mean 'depth'? "
+            "Valid: depth, advantage, alpha, channels, episode, ... (21 in all)",
         ),
         (
             '[algorithm]\nmethod = "grpo"\nlos = "policy_loss"',
-            "algorithm.los is no part and no option of the method 'grpo'; did you mean 'loss'? Valid: "
-            "loss, rollout filters, advantage, alone, average, ... (16 in all)",
+            "algorithm.los: not an option of the method 'grpo', and not a part of an algorithm; did you mean 'loss'? "
+            "Valid: loss, advantage, alone, average, channels, ... (16 in all)",
         ),
         (
             '[algorithm]\nmethod = "hgpo"\ndepth = -3',
-            "hgpo: depth: input should be greater than or equal to 0, found -3",
+            "algorithm.depth: expected a number greater than or equal to 0, found -3",
         ),
         (
             '[algorithm.advantage]\nkind = "relative"\nby = { kind = "by_tas" }\nof = "episode_return"',
-            "Algorithm: advantage: Relative: by: there is no grouper 'by_tas'; did you mean 'by_task'? "
-            "Valid: by_task, by_state, among_solved, by_rollout, by_branch, ... (9 in all)",
+            "algorithm.advantage.by.kind: there is no grouper 'by_tas'; did you mean 'by_task'? "
+            "Valid: by_task, by_state, among_solved, by_branch, by_edge, ... (9 in all)",
         ),
         (
             '[algorithm]\nadvantag = "sum"',
-            "Algorithm: field 'advantage' is missing; give it; "
-            "unknown field 'advantag'; did you mean 'advantage'? Valid: advantage, rollout filters, channels, filters, "
-            "hint, ... (12 in all)",
+            "algorithm.advantag: unknown setting; did you mean 'advantage'? Valid: advantage, channels, filters, hint, "
+            "judge, ... (13 in all)",
         ),
         ("[algorithm", "not valid TOML: Expected ']' at the end of a table declaration (at end of document)"),
         ("depth = \n", "not valid TOML: Invalid value (at line 1, column 9)"),
@@ -100,7 +104,7 @@ def test_an_unknown_section_is_named_with_the_nearest_one(tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as caught:
         load_algorithm(path)
     message, _, valid = str(caught.value).partition(" Valid: ")
-    assert message == f"{path}: unknown section 'algoritm'; did you mean 'algorithm'?"
+    assert message == f"{path}: algoritm: unknown setting; did you mean 'algorithm'?"
     assert "algorithm" in valid.split(", ")
 
 
@@ -155,7 +159,7 @@ def test_a_part_of_another_kind_replaces_the_methods() -> None:
 
 
 def test_a_wrong_part_of_a_method_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"unknown field 'odl'.*'old'"):
+    with pytest.raises(ConfigError, match=r"^algorithm\.loss\.odl: unknown setting; did you mean 'old'"):
         decode_algorithm({"algorithm": {"method": "hgpo", "loss": {"odl": "engine"}}})
 
 
@@ -169,8 +173,8 @@ def test_another_method_takes_the_place_of_an_algorithm_that_is_spelled_out() ->
     with pytest.raises(ConfigError) as caught:
         decode_run(content, overrides=["algorithm.with_reflection=false"])
     assert str(caught.value) == (
-        "algorithm.with_reflection is an option of a method, and here the algorithm is spelled out part by part; set "
-        "algorithm.method too, or change the part itself"
+        "algorithm.with_reflection: this is an option of a method, but the file names no method; add algorithm.method, "
+        "or change the part itself"
     )
 
 
@@ -224,15 +228,31 @@ def test_without_anyone_to_tell_what_is_left_out_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("written", "overrides", "message"),
     [
-        ({"method": "hgpo"}, ["algorithm.method=grpo", "algorithm.depth=3"], "grpo: unknown option 'depth'"),
+        (
+            {"method": "hgpo"},
+            ["algorithm.method=grpo", "algorithm.depth=3"],
+            "algorithm.depth: not an option of the method 'grpo'",
+        ),
         (
             {"method": "hgpo", "depth": 1},
             ["algorithm.method=grpo", "algorithm.depth=3"],
-            "grpo: unknown option 'depth'",
+            "algorithm.depth: not an option of the method 'grpo'",
         ),
-        ({"method": "hgpo", "dpth": 3}, ["algorithm.method=grpo"], "grpo: unknown option 'dpth'"),
-        ({"method": "hgpo", "dpth": 3}, ["algorithm.method=hgpo"], "hgpo: unknown option 'dpth'"),
-        ({"method": "hgop", "depth": 3}, ["algorithm.method=grpo"], "grpo: unknown option 'depth'"),
+        (
+            {"method": "hgpo", "dpth": 3},
+            ["algorithm.method=grpo"],
+            "algorithm.dpth: not an option of the method 'grpo'",
+        ),
+        (
+            {"method": "hgpo", "dpth": 3},
+            ["algorithm.method=hgpo"],
+            "algorithm.dpth: not an option of the method 'hgpo'",
+        ),
+        (
+            {"method": "hgop", "depth": 3},
+            ["algorithm.method=grpo"],
+            "algorithm.depth: not an option of the method 'grpo'",
+        ),
         (
             {"method": "r3"},
             ["algorithm.method=grpo", "algorithm.hint.prompt=terse"],
@@ -317,5 +337,5 @@ def test_an_entry_of_a_list_is_not_set_alone() -> None:
 
 
 def test_more_threads_than_torch_can_count_are_an_error_of_the_run_file() -> None:
-    with pytest.raises(ConfigError, match="threads: input should be less than or equal to 65536"):
+    with pytest.raises(ConfigError, match="threads: expected a number less than or equal to 65536"):
         decode_run({"algorithm": {"method": "grpo"}, "threads": 10**20})
