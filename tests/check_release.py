@@ -2,8 +2,8 @@
 
     python tests/check_release.py .release/bin
 
-The folder has Python with `build`, `hatchling`, `twine` and `cffconvert`; `make release-check` installs them. Nothing is
-uploaded. Exits with status 1 after an error; a warning names what the first release still lacks.
+The folder has Python with `build`, `hatchling`, `twine` and `cffconvert`; `make release-check` installs them. Nothing
+is uploaded. Exits with status 1 after an error; a warning names what the first release still lacks.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def find_warnings(root: Path) -> list[str]:
         warnings.append("pyproject.toml: [project.urls] is missing; add the address of the repository")
     if num_relative := len(RELATIVE_LINK.findall(read(root, project["readme"]))):
         warnings.append(
-            f"{project['readme']}: {num_relative} relative links and pictures do not work on a package index; give them "
-            "the address of the repository"
+            f"{project['readme']}: {num_relative} relative links and pictures do not work on a package index; give "
+            "them the address of the repository"
         )
     heading = re.search(rf"^## {re.escape(project['version'])}.*$", read(root, "CHANGELOG.md"), re.MULTILINE)
     if heading and "unreleased" in heading[0]:

@@ -264,7 +264,10 @@ def test_what_is_wrong_with_the_file_or_the_method_is_told_without_torch(tmp_pat
     assert ran.returncode == 0, ran.stderr
     first, second, third = ran.stderr.splitlines()
     assert first == "error: missing.toml: there is no such file; give a run file (TOML) or the folder of a run"
-    message = "error: run.toml with --set algorithm.method=hgop: algorithm.method: there is no method 'hgop'; did you mean 'hgpo'? Valid: "
+    message = (
+        "error: run.toml with --set algorithm.method=hgop: algorithm.method: there is no method 'hgop'; "
+        "did you mean 'hgpo'? Valid: "
+    )
     assert second.startswith(message)
     assert (
         third == f"error: run.toml with --set sed=1: sed: unknown setting; did you mean 'seed'? Valid: seed, {SECTIONS}"

@@ -139,7 +139,9 @@ def test_gtpo_leaves_even_groups_their_entropy_alone(seed: int) -> None:
 def test_what_was_not_recorded_is_asked_for(name: str) -> None:
     table, tokens = tables_of(draw_answers(random.Random(0)))
     unknown = replace(tokens, entropy=np.full(len(tokens), np.nan))
-    with pytest.raises(RecordError, match=r"the entropies of sampled tokens \(entropy\), but they were not recorded; use"):
+    with pytest.raises(
+        RecordError, match=r"the entropies of sampled tokens \(entropy\), but they were not recorded; use"
+    ):
         PARTS[name](table, DR_GRPO(table).by_step(), unknown)
 
 

@@ -99,5 +99,7 @@ def test_what_follows_may_be_given_too_but_not_otherwise(pairs: list[tuple[bool,
     columns = {**identity, "reward": [0.0] * len(pairs), "well_formed": well_formed, "accepted": accepted}
     both = well_formed & accepted
     assert conduct_of(StepTable.from_columns(**columns, valid=both)) == conduct_of(StepTable.from_columns(**columns))
-    with pytest.raises(ValueError, match="column 'valid', row 0: it contradicts 'well_formed' and 'accepted'; leave it out"):
+    with pytest.raises(
+        ValueError, match="column 'valid', row 0: it contradicts 'well_formed' and 'accepted'; leave it out"
+    ):
         StepTable.from_columns(**columns, valid=~both)

@@ -110,7 +110,9 @@ def test_hiding_takes_time_in_proportion(piece: str) -> None:
     ids=str,
 )
 def test_a_run_file_that_holds_a_secret_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="this is a secret, and the run folder would store it; put it into an environment variable") as raised:
+    with pytest.raises(
+        ConfigError, match="this is a secret, and the run folder would store it; put it into an environment variable"
+    ) as raised:
         decode_run({"algorithm": {"method": "grpo"}} | settings)
     assert SECRET not in str(raised.value)
     assert "${NAME}" in str(raised.value)

@@ -170,9 +170,7 @@ def test_a_method_of_your_own_is_checked_like_ours() -> None:
     assert mine(depth=3) == methods.hgpo(depth=3)
     with pytest.raises(ConfigError) as caught:
         mine(depth="deep")  # type: ignore[arg-type]
-    assert str(caught.value) == (
-        "mine: depth: expected an integer, found 'deep'"
-    )
+    assert str(caught.value) == ("mine: depth: expected an integer, found 'deep'")
 
 
 @pytest.mark.parametrize("name", [name for name in methods.names() if name != "salt"])

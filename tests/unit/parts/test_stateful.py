@@ -153,7 +153,9 @@ def test_columns_are_read_by_name_and_task() -> None:
     assert read_columns("here", Remembers(columns={}), TASKS) == {}
 
 
-NEEDED = "expected a NumPy array of one finite float for each of the 2 tasks, or of one row of floats, one per step number"
+NEEDED = (
+    "expected a NumPy array of one finite float for each of the 2 tasks, or of one row of floats, one per step number"
+)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """How environments write step info.
 
 An environment lists the names of its step info in a class variable `writes`, as scorers do. A name means the same in
-all environments; `docs/build_environments.py` has the table. If a value is not known for a step, its name is absent; it is
-never 0, False or an empty text.
+all environments; `docs/build_environments.py` has the table. If a value is not known for a step, its name is absent; it
+is never 0, False or an empty text.
 """
 
 from __future__ import annotations
