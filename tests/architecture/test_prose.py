@@ -48,7 +48,10 @@ def test_the_record_has_nothing_that_must_be_plain() -> None:
     [
         ("A short sentence. " * 40, []),
         ("word " * 31, ["31 words", "mean 31.0 words"]),
-        ("A sentence of twenty-one words has one too many for a page on which all are like it, " + "so " * 3 + ".", []),
+        (
+            "A sentence of twenty-one words has one too many for a page on which all are like it, " + "so " * 3 + ".",
+            ["mean 21.0 words"],
+        ),
         ("The attempt is handed over.", ["attempt"]),
         ("Nobody can be told apart.", ["nobody", "told apart"]),
         ("| attempt | whoever |\n\n```\nattempt = 1\n```\n\n# The canary\n\n`canary` is code.", []),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
 import pytest
 
-from groupwise.training.config.schema import make_run_schema
 from tests.architecture.markdown import inline_code_of, pages
 from tests.architecture.prose import is_plain
+from tests.architecture.settings import is_setting
 
 SECTIONS = "algorithm|alarms|checkpoints|engine|env|evaluation|model|rewards|rollout|training|warm_start"
 SETTING = re.compile(rf"((?:{SECTIONS})(?:\.\w+)+)(?: = .*)?")
@@ -19,25 +16,6 @@ NOT_SETTINGS = re.compile(
     r"env\.(?:rollout|history_length|env_name)\b|algorithm\.(?:adv_estimator|norm_adv|gigpo)|.*\.py$"
 )
 """Names of other trainers (docs/howto/coming_from.md), and files."""
-schema = cache(make_run_schema)
-
-
-def find_fields(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The fields of a setting, of each kind that it may have."""
-    if "$ref" in node:
-        yield from find_fields(schema()["definitions"][node["$ref"].rpartition("/")[2]])
-    if "properties" in node:
-        yield node["properties"]
-    for key in ("allOf", "anyOf", "oneOf"):
-        for inner in node.get(key, ()):
-            yield from find_fields(inner)
-
-
-def is_setting(name: str) -> bool:
-    nodes = [schema()]
-    for key in name.split("."):
-        nodes = [fields[key] for node in nodes for fields in find_fields(node) if key in fields]
-    return bool(nodes)
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if is_plain(page)])

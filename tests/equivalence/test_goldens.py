@@ -29,7 +29,7 @@ from tests.equivalence.golden_files import (
     find_far_norms,
     read_golden,
 )
-from tests.equivalence.run_digests import digest_run
+from tests.equivalence.run_digests import digest_run, old_name
 
 PLAY = "import sys, pathlib, tests.equivalence.example_runs as r; r.play_example(*map(pathlib.Path, sys.argv[1:]))"
 ROOT = EXAMPLES.parent
@@ -89,7 +89,7 @@ def test_every_example_has_a_golden_or_a_reason_why_not() -> None:
 def test_a_golden_would_show_other_credit_or_other_learning(path: Path) -> None:
     """A run in which all rollouts do equally well has credit 0 under any method, and would show nothing."""
     golden = read_golden(path)
-    sizes = golden["journal"]["metrics"]["advantage/size"]
+    sizes = golden["journal"]["metrics"][old_name("advantage/size")]
     weights = [digests for name, digests in golden["weights"]["digests"].items() if "optimizer" not in name]
     assert any(size > 0 for size in sizes.values())
     assert any(len(set(digests.values())) == 1 + UPDATES for digests in weights)
@@ -111,16 +111,16 @@ def test_a_difference_is_told_with_its_place() -> None:
     assert find_differences(golden, golden) == []
     column, tensor = golden["journal"]["steps"]["reward"]["2"], "model: model.norm.weight"
     assert find_differences(golden, spoil(golden, "journal", "steps", "reward", "2", value="0ther")) == [
-        f"methods/grpo: update 2, journal / steps / reward is '0ther', not {column!r}"
+        f"{golden['example']}: update 2, journal / steps / reward is '0ther', not {column!r}"
     ]
     assert find_differences(golden, spoil(golden, "journal", "steps", "reward", value=None)) == [
-        f"methods/grpo: update {number}, journal / steps / reward is None, not {wanted!r}"
+        f"{golden['example']}: update {number}, journal / steps / reward is None, not {wanted!r}"
         for number, wanted in golden["journal"]["steps"]["reward"].items()
     ]
     (difference,) = find_differences(golden, spoil(golden, "weights", "digests", tensor, "0001", value="0ther"))
-    assert difference.startswith(f"methods/grpo: checkpoint 1, weights / digests / {tensor} is '0ther'")
+    assert difference.startswith(f"{golden['example']}: checkpoint 1, weights / digests / {tensor} is '0ther'")
     (difference,) = find_differences(golden, spoil(golden, "journal", "faults", "rows", "1", value=1))
-    assert difference == "methods/grpo: update 1, journal / faults / rows is 1, not 0"
+    assert difference == f"{golden['example']}: update 1, journal / faults / rows is 1, not 0"
 
 
 def test_what_was_added_since_is_no_difference() -> None:
@@ -135,7 +135,7 @@ def test_norms_hold_on_every_machine() -> None:
     norm = golden["weights"]["norms"]["model: model.norm.weight"]["0002"]
     assert find_far_norms(golden, spoil(golden, *place, value=norm * (1 + 1e-4))) == []
     (difference,) = find_far_norms(golden, spoil(golden, *place, value=norm * 2))
-    assert difference.startswith("methods/grpo: checkpoint 2, weights / norms / model: model.norm.weight is ")
+    assert difference.startswith(f"{golden['example']}: checkpoint 2, weights / norms / model: model.norm.weight is ")
 
 
 def test_norms_are_compared_as_far_as_the_same_was_sampled() -> None:

@@ -7,7 +7,7 @@ import pytest
 from groupwise.system.errors import ConfigError, Problem
 from groupwise.system.other_names import OTHER_NAMES
 from groupwise.training.config.run_file import decode_run
-from tests.architecture.test_setting_names import is_setting
+from tests.architecture.settings import is_setting
 
 
 def test_every_setting_that_an_error_points_to_is_there() -> None:
