@@ -1,5 +1,3 @@
-"""A-GRAE (2026, arXiv:2602.05548, eq. 11-13)."""
-
 from __future__ import annotations
 
 from typing import ClassVar, Literal
@@ -13,9 +11,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.methods.dgpo import average_by_task
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
-from groupwise.parts.slots import EstimatorPart
+from groupwise.parts import Algorithm, EstimatorPart, Finite, Part
 
 
 @method

@@ -1,5 +1,3 @@
-"""After ConciseR (ours; arXiv:2505.21178 of 2025 has the stages)."""
-
 from __future__ import annotations
 
 import math
@@ -11,8 +9,7 @@ from groupwise.data.records import Trajectory, score_of
 from groupwise.losses import Clip, EntropyBonus, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Count, Finite, Part
+from groupwise.parts import Algorithm, Count, Finite, Part
 
 
 @method

@@ -1,5 +1,3 @@
-"""After DSDR (ours; arXiv:2602.19895 of 2026 has both scales)."""
-
 from __future__ import annotations
 
 import math
@@ -14,9 +12,7 @@ from groupwise.data.records import Trajectory, score_of
 from groupwise.data.segments import FloatArray
 from groupwise.losses import Clip, EntropyShare, PolicyLoss, SequenceMean
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part, Positive, PositiveShare
-from groupwise.parts.slots import Draw
+from groupwise.parts import Algorithm, Draw, Finite, NotNegative, Part, Positive, PositiveShare
 from groupwise.rollout.scorers import Tools, read_response_states
 from groupwise.system.errors import ConfigError, RecordError
 

@@ -1,5 +1,3 @@
-"""After ETR (ours; arXiv:2601.03723 of 2026 has the idea)."""
-
 from __future__ import annotations
 
 import math
@@ -16,9 +14,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.losses import PolicyLoss, SequenceMean, Tensor, TokenColumns, TokenLoss
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part, name_of
-from groupwise.parts.slots import SignalPart
+from groupwise.parts import Algorithm, Finite, Part, SignalPart, name_of
 
 
 @method

@@ -1,5 +1,3 @@
-"""After the polychromic objective (ours; arXiv:2509.25424 of 2025 has the sets)."""
-
 from __future__ import annotations
 
 import math
@@ -17,9 +15,7 @@ from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, SequenceMean
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
-from groupwise.parts.slots import SignalPart
+from groupwise.parts import Algorithm, Part, SignalPart
 from groupwise.system.errors import ConfigError
 
 

@@ -1,5 +1,3 @@
-"""After VGPO (ours; reviews of its ADAE tell the properties, not the equation)."""
-
 from __future__ import annotations
 
 from typing import ClassVar
@@ -12,9 +10,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part
-from groupwise.parts.slots import EstimatorPart, GrouperPart, SignalPart
+from groupwise.parts import Algorithm, EstimatorPart, Finite, GrouperPart, NotNegative, Part, SignalPart
 
 
 @method

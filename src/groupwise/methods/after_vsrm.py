@@ -1,5 +1,3 @@
-"""After VSRM (ours, after arXiv:2508.10293)."""
-
 from __future__ import annotations
 
 import math
@@ -17,9 +15,7 @@ from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Count, Finite, NotNegative, Part, Share
-from groupwise.parts.slots import Draw
+from groupwise.parts import Algorithm, Count, Draw, Finite, NotNegative, Part, Share
 from groupwise.rollout.scorers import Tools, cut_after_separators, play_on, sort_by_step, take_answer, take_sampled
 
 

@@ -1,5 +1,3 @@
-"""After WebSTAR (ours; its filter of steps is published for fine-tuning)."""
-
 from __future__ import annotations
 
 import math
@@ -16,9 +14,7 @@ from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
-from groupwise.parts.slots import Draw
+from groupwise.parts import Algorithm, Draw, Finite, Part
 from groupwise.rollout.scorers import Tools
 from groupwise.system.errors import RecordError
 

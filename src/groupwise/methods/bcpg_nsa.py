@@ -1,5 +1,3 @@
-"""BCPG-NSA (2025, arXiv:2505.14403, from notes)."""
-
 from __future__ import annotations
 
 from typing import Annotated, ClassVar
@@ -17,8 +15,7 @@ from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import method
 from groupwise.methods.prorag import ENDS, SCORES
 from groupwise.methods.rec import Reinforce
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
+from groupwise.parts import Algorithm, Finite, Part
 from groupwise.rollout.scorers import JudgedSegments
 
 

@@ -1,5 +1,3 @@
-"""CISPO (MiniMax-M1 2025, arXiv:2506.13585)."""
-
 from __future__ import annotations
 
 from typing import ClassVar
@@ -9,8 +7,7 @@ from pydantic import PositiveFloat
 from groupwise.losses import PolicyLoss, Tensor, TokenColumns, TokenLoss, TokenMean, TokenRatio
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
+from groupwise.parts import Algorithm, Finite, Part
 
 
 @method

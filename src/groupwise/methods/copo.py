@@ -1,5 +1,3 @@
-"""COPO (2025, arXiv:2508.04138, from its release)."""
-
 from __future__ import annotations
 
 import math
@@ -16,9 +14,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
-from groupwise.parts.slots import EstimatorPart
+from groupwise.parts import Algorithm, EstimatorPart, Finite, Part
 
 
 @method

@@ -1,5 +1,3 @@
-"""D3S (2025, arXiv:2509.22115, from notes)."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -16,9 +14,7 @@ from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Count, Part, PositiveShare
-from groupwise.parts.stateful import ObservedUpdate
+from groupwise.parts import Algorithm, Count, ObservedUpdate, Part, PositiveShare
 
 PROGRESS = "down_sampling_progress"
 """The column of the step table with the fraction of the updates that are over."""

@@ -1,13 +1,10 @@
-"""DAPO (Yu et al. 2025, arXiv:2503.14476)."""
-
 from __future__ import annotations
 
 from groupwise.credit import ZeroSpread
 from groupwise.losses import Clip, PolicyLoss, TokenMean, TokenRatio
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite
+from groupwise.parts import Algorithm, Finite
 
 
 @method

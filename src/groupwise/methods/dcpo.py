@@ -1,5 +1,3 @@
-"""DCPO (2025, release 597358816/DCPO)."""
-
 from __future__ import annotations
 
 import math
@@ -17,10 +15,7 @@ from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part
-from groupwise.parts.slots import Draw
-from groupwise.parts.stateful import ObservedUpdate
+from groupwise.parts import Algorithm, Draw, Finite, NotNegative, ObservedUpdate, Part
 from groupwise.rollout.scorers import Tools, sort_by_step, take_sampled
 
 

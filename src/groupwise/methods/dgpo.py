@@ -1,5 +1,3 @@
-"""DGPO (MathForge, 2026, arXiv:2601.20614)."""
-
 from __future__ import annotations
 
 from typing import ClassVar
@@ -13,9 +11,7 @@ from groupwise.data.segments import FloatArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
-from groupwise.parts.slots import EstimatorPart
+from groupwise.parts import Algorithm, EstimatorPart, Finite, Part
 
 
 @method

@@ -1,5 +1,3 @@
-"""DisCO (Li et al. 2025, arXiv:2505.12366)."""
-
 from __future__ import annotations
 
 import math
@@ -11,8 +9,7 @@ from groupwise.data.samples import Totals
 from groupwise.losses import OLD_LOGP, LossResult, Tally, Tensor, TokenColumns, TrajectorySums, Unit, k3, share_of_step
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part, Positive
+from groupwise.parts import Algorithm, Finite, NotNegative, Part, Positive
 
 
 @method

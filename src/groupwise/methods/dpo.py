@@ -1,5 +1,3 @@
-"""DPO (Rafailov et al. 2023, arXiv:2305.18290)."""
-
 from __future__ import annotations
 
 from groupwise.losses import (
@@ -16,8 +14,7 @@ from groupwise.losses import (
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
 from groupwise.methods.terms import Pairs, choose_pairs
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Positive
+from groupwise.parts import Algorithm, Finite, Positive
 
 
 @method

@@ -1,11 +1,9 @@
-"""Dr. GRPO (Liu et al. 2025, arXiv:2503.20783)."""
-
 from __future__ import annotations
 
 from groupwise.credit import ByTask, EpisodeReturn, NoScale, Relative
 from groupwise.losses import Clip, ConstantLength, PolicyLoss
 from groupwise.methods.method import Alone, Average, method
-from groupwise.parts.algorithm import Algorithm
+from groupwise.parts import Algorithm
 
 
 @method

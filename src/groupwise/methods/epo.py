@@ -1,5 +1,3 @@
-"""EPO (Xu et al. 2025, arXiv:2509.22576; its gradient is ours)."""
-
 from __future__ import annotations
 
 import math
@@ -14,9 +12,7 @@ from groupwise.data.segments import FloatArray
 from groupwise.losses import ENTROPY, Clip, Kl, PolicyLoss, SequenceMean, Tensor, TokenColumns, Unit
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part, Positive
-from groupwise.parts.stateful import ObservedUpdate
+from groupwise.parts import Algorithm, Finite, NotNegative, ObservedUpdate, Part, Positive
 from groupwise.system.errors import ConfigError
 
 

@@ -1,11 +1,9 @@
-"""Flow-GRPO (AgentFlow, Li et al. 2025, arXiv:2510.05592)."""
-
 from __future__ import annotations
 
 from groupwise.losses import Clip, Kl, PolicyLoss, TrajectoryMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
+from groupwise.parts import Algorithm
 
 
 @method

@@ -1,5 +1,3 @@
-"""GAGPO (2026, arXiv:2605.13217, from its abstract)."""
-
 from __future__ import annotations
 
 from groupwise.credit import (
@@ -15,9 +13,7 @@ from groupwise.credit import (
 )
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean, SequenceRatio
 from groupwise.methods.method import AfterLimit, ScaledBy, method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Share
-from groupwise.parts.slots import EstimatorPart
+from groupwise.parts import Algorithm, EstimatorPart, Finite, Share
 
 
 @method

@@ -1,5 +1,3 @@
-"""GARDO (2025, arXiv:2512.24138, from its release for diffusion; for language models ours)."""
-
 from __future__ import annotations
 
 import math
@@ -17,10 +15,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean, Tensor, TokenColumns
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part, PositiveShare, Share
-from groupwise.parts.slots import EstimatorPart, SignalPart
-from groupwise.parts.stateful import ObservedUpdate
+from groupwise.parts import Algorithm, EstimatorPart, Finite, ObservedUpdate, Part, PositiveShare, Share, SignalPart
 from groupwise.rollout.scorers import ResponseEmbedding
 from groupwise.system.errors import ConfigError, RecordError
 

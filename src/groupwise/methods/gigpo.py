@@ -1,13 +1,10 @@
-"""GiGPO (Feng et al. 2025, arXiv:2505.10978)."""
-
 from __future__ import annotations
 
 from groupwise.credit import ByState, Deviation, NoScale, Peers, Relative, Sum, Term
 from groupwise.losses import Clip, EntropyBonus, Kl, PolicyLoss, TokenMean
 from groupwise.methods.method import method
 from groupwise.methods.terms import ScaleName, make_episode_term, make_step_return
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Share
+from groupwise.parts import Algorithm, Finite, Share
 
 
 @method

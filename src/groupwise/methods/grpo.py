@@ -1,5 +1,3 @@
-"""GRPO (Shao et al. 2024, arXiv:2402.03300)."""
-
 from __future__ import annotations
 
 from typing import Literal
@@ -7,8 +5,7 @@ from typing import Literal
 from groupwise.credit import ByTask, Deviation, EpisodeReturn, Relative
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
 from groupwise.methods.method import Alone, Average, method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite
+from groupwise.parts import Algorithm, Finite
 
 
 @method

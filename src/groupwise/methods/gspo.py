@@ -1,5 +1,3 @@
-"""GSPO (Zheng et al. 2025, arXiv:2507.18071)."""
-
 from __future__ import annotations
 
 from typing import Literal
@@ -7,8 +5,7 @@ from typing import Literal
 from groupwise.losses import Clip, PolicyLoss, SequenceMean, SequenceRatio
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite
+from groupwise.parts import Algorithm, Finite
 
 
 @method

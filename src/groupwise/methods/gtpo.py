@@ -1,5 +1,3 @@
-"""GTPO (2025, arXiv:2508.03772)."""
-
 from __future__ import annotations
 
 import math
@@ -16,9 +14,7 @@ from groupwise.data.token_table import TokenTable
 from groupwise.losses import Plain, PolicyLoss, SequenceMean
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part, Positive
-from groupwise.parts.stateful import ObservedUpdate
+from groupwise.parts import Algorithm, Finite, NotNegative, ObservedUpdate, Part, Positive
 
 LN_2 = math.log(2)
 INITIAL_ENTROPY, UNKNOWN = "initial_entropy", -1.0

@@ -1,5 +1,3 @@
-"""HDPO (Metis, 2026, arXiv:2604.08545, and its release)."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -13,8 +11,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, ClippedChannels, PolicyLoss, SequenceMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
+from groupwise.parts import Algorithm, Finite, Part
 from groupwise.system.errors import RecordError
 
 

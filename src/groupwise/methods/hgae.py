@@ -1,5 +1,3 @@
-"""HGAE (ours, after arXiv:2602.22817 and arXiv:2605.13217)."""
-
 from __future__ import annotations
 
 import math
@@ -26,9 +24,7 @@ from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.methods.gagpo import make_step_rewards_to_go, make_temporal_algorithm
 from groupwise.methods.method import AfterLimit, ScaledBy, method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part, Share, name_of
-from groupwise.parts.slots import GrouperPart, SignalPart
+from groupwise.parts import Algorithm, Finite, GrouperPart, NotNegative, Part, Share, SignalPart, name_of
 
 
 @method

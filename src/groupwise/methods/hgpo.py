@@ -1,5 +1,3 @@
-"""HGPO (2026, arXiv:2602.22817)."""
-
 from __future__ import annotations
 
 from typing import Annotated
@@ -10,8 +8,7 @@ from groupwise.credit import Blend, Deviation, NoScale, Peers, Term
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.methods.method import method
 from groupwise.methods.terms import ScaleName, make_episode_term, make_history_terms, make_step_return
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Share
+from groupwise.parts import Algorithm, Finite, Share
 
 
 @method

@@ -1,5 +1,3 @@
-"""LLDS (2025, arXiv:2512.04220, from re-implementations)."""
-
 from __future__ import annotations
 
 from typing import Literal
@@ -10,9 +8,7 @@ from groupwise.data.samples import Totals
 from groupwise.losses import OLD_LOGP, UNITS, LossResult, PolicyLoss, Tally, Tensor, TokenColumns, TrajectorySums, Unit
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part, name_of
-from groupwise.parts.slots import LossPart
+from groupwise.parts import Algorithm, Finite, LossPart, NotNegative, Part, name_of
 from groupwise.system.errors import ConfigError
 
 

@@ -1,5 +1,3 @@
-"""MARS (github.com/thu-nics/MARS)."""
-
 from __future__ import annotations
 
 from typing import ClassVar
@@ -21,8 +19,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.methods.method import method
 from groupwise.methods.terms import ScaleName
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part, Share
+from groupwise.parts import Algorithm, Part, Share
 
 
 @method

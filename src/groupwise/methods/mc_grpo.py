@@ -1,5 +1,3 @@
-"""MC-GRPO (2026, arXiv:2601.22582, and its release)."""
-
 from __future__ import annotations
 
 import numpy as np
@@ -9,8 +7,7 @@ from groupwise.data.segments import BoolArray, Segments
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
+from groupwise.parts import Algorithm, Finite, Part
 from groupwise.system.errors import ConfigError
 
 

@@ -10,8 +10,7 @@ from typing import Any, Literal, ParamSpec
 
 from pydantic import ValidationError, validate_call
 
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import make_config_error
+from groupwise.parts import Algorithm, make_config_error
 from groupwise.system.errors import ConfigError, Problem
 
 Options = ParamSpec("Options")

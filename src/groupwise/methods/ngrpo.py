@@ -1,5 +1,3 @@
-"""NGRPO (github.com/nangongrui-ngr/NGRPO)."""
-
 from __future__ import annotations
 
 from pydantic import NonNegativeInt
@@ -9,9 +7,7 @@ from groupwise.data.segments import FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
-from groupwise.parts.slots import SignalPart
+from groupwise.parts import Algorithm, Finite, Part, SignalPart
 
 
 @method

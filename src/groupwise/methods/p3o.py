@@ -1,5 +1,3 @@
-"""P3O (Wu et al. 2023, arXiv:2310.00212; its clips are ours)."""
-
 from __future__ import annotations
 
 from typing import ClassVar, Literal
@@ -10,8 +8,7 @@ from groupwise.losses import OLD_LOGP, PAIRS, AllPairs, PairLoss, PairSums, Pair
 from groupwise.methods.method import method
 from groupwise.methods.rloo import rloo
 from groupwise.methods.terms import take_kl_off_answers
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite
+from groupwise.parts import Algorithm, Finite
 
 
 @method

@@ -1,5 +1,3 @@
-"""PAV (Setlur et al. 2024, arXiv:2410.08146)."""
-
 from __future__ import annotations
 
 import math
@@ -14,9 +12,7 @@ from groupwise.data.records import FAULTS, Trajectory
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.method import method
 from groupwise.methods.rloo import rloo
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Count, Finite, Part
-from groupwise.parts.slots import Draw
+from groupwise.parts import Algorithm, Count, Draw, Finite, Part
 from groupwise.rollout.forks import Fork
 from groupwise.rollout.scorers import LARGEST_SEED, Tools
 from groupwise.system.errors import RecordError

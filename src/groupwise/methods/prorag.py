@@ -1,5 +1,3 @@
-"""ProRAG (2026, arXiv:2601.21912, code)."""
-
 from __future__ import annotations
 
 import math
@@ -15,8 +13,7 @@ from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part
+from groupwise.parts import Algorithm, Finite, NotNegative, Part
 from groupwise.rollout.scorers import JudgedSegments
 
 

@@ -1,5 +1,3 @@
-"""R2VPO (2026, arXiv:2601.03320; its dual step is ours)."""
-
 from __future__ import annotations
 
 import math
@@ -11,9 +9,7 @@ from groupwise.credit import NumberState
 from groupwise.losses import OLD_LOGP, Plain, PolicyLoss, Tensor, TokenColumns, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part, Positive
-from groupwise.parts.stateful import ObservedUpdate
+from groupwise.parts import Algorithm, Finite, NotNegative, ObservedUpdate, Part, Positive
 from groupwise.system.errors import ConfigError
 
 

@@ -1,5 +1,3 @@
-"""R^3 (2026, arXiv:2601.19620)."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,11 +29,9 @@ from groupwise.losses import Clip, Kl, PolicyLoss, SequenceMean
 from groupwise.methods.hgpo import hgpo
 from groupwise.methods.method import method
 from groupwise.methods.terms import make_history_terms
-from groupwise.parts.algorithm import Algorithm
+from groupwise.parts import Algorithm, Count, Draw, Part, Positive, PositiveShare, Share
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
-from groupwise.parts.part import Count, Part, Positive, PositiveShare, Share
 from groupwise.parts.path_settings import make_absolute, resolve_by
-from groupwise.parts.slots import Draw
 from groupwise.store.rollout_index import PastRollouts
 from groupwise.system.errors import ConfigError, nearest
 from groupwise.system.files import read_text_file

@@ -1,5 +1,3 @@
-"""Rank-GRPO (2025, release yaochenzhu/Rank-GRPO)."""
-
 from __future__ import annotations
 
 import math
@@ -21,9 +19,7 @@ from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, Kl, PolicyLoss, SequenceRatio, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part
-from groupwise.parts.slots import Draw
+from groupwise.parts import Algorithm, Draw, Finite, NotNegative, Part
 from groupwise.rollout.scorers import Tools
 from groupwise.system.errors import RecordError
 

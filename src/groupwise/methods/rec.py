@@ -1,5 +1,3 @@
-"""REC (2025, arXiv:2509.24203)."""
-
 from __future__ import annotations
 
 from typing import ClassVar, Literal
@@ -22,9 +20,7 @@ from groupwise.losses import (
 )
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part, Positive
-from groupwise.parts.slots import EstimatorPart
+from groupwise.parts import Algorithm, EstimatorPart, Finite, Part, Positive
 from groupwise.system.errors import ConfigError
 
 

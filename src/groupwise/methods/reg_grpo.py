@@ -1,5 +1,3 @@
-"""Reg-GRPO (DeepVideo-R1, Park et al. 2025, arXiv:2506.07464, from notes on it)."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -23,8 +21,7 @@ from groupwise.losses import (
 )
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part
+from groupwise.parts import Algorithm, Finite, NotNegative, Part
 
 
 @method

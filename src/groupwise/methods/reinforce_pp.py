@@ -1,5 +1,3 @@
-"""REINFORCE++ (Hu 2025, arXiv:2501.03262)."""
-
 from __future__ import annotations
 
 from groupwise.credit import ByTask, NoBaseline, NoScale, Relative, ReturnToGo, Whitened
@@ -7,8 +5,7 @@ from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import method
 from groupwise.methods.terms import take_kl_off_tokens
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Share
+from groupwise.parts import Algorithm, Finite, Share
 
 
 @method

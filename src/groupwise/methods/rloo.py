@@ -1,13 +1,10 @@
-"""RLOO (Ahmadian et al. 2024, arXiv:2402.14740)."""
-
 from __future__ import annotations
 
 from groupwise.credit import ByTask, EpisodeReturn, LeaveOneOut, NoScale, Relative
 from groupwise.losses import Clip, PolicyLoss, SequenceMean, SequenceRatio
 from groupwise.methods.method import Alone, Average, method
 from groupwise.methods.terms import take_kl_off_answers
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite
+from groupwise.parts import Algorithm, Finite
 
 
 @method

@@ -1,5 +1,3 @@
-"""RPO (Liu et al. 2024, arXiv:2405.16436)."""
-
 from __future__ import annotations
 
 from groupwise.losses import PairSums, PairTerms, Tensor
@@ -7,8 +5,7 @@ from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
 from groupwise.methods.terms import Pairs, choose_pairs
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Positive
+from groupwise.parts import Algorithm, Finite, NotNegative, Positive
 
 
 @method

@@ -1,5 +1,3 @@
-"""SALT (2025, arXiv:2510.20022)."""
-
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
@@ -15,9 +13,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
 from groupwise.methods.rloo import rloo
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part
-from groupwise.parts.slots import EstimatorPart, GrouperPart
+from groupwise.parts import Algorithm, EstimatorPart, GrouperPart, Part
 
 
 @method

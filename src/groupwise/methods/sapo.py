@@ -1,5 +1,3 @@
-"""SAPO (2025, arXiv:2511.20347)."""
-
 from __future__ import annotations
 
 from typing import ClassVar
@@ -9,8 +7,7 @@ from pydantic import PositiveFloat
 from groupwise.losses import PolicyLoss, SequenceMean, Tensor, TokenColumns, TokenLoss, TokenRatio
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
+from groupwise.parts import Algorithm, Finite, Part
 
 
 @method

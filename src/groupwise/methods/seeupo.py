@@ -1,5 +1,3 @@
-"""SeeUPO (2026, arXiv:2602.06554, from notes; its clip is ours)."""
-
 from __future__ import annotations
 
 import math
@@ -21,9 +19,7 @@ from groupwise.losses import (
 )
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Count, Finite, Part, PositiveShare, name_of
-from groupwise.parts.slots import LossPart
+from groupwise.parts import Algorithm, Count, Finite, LossPart, Part, PositiveShare, name_of
 from groupwise.system.errors import ConfigError
 
 

@@ -11,8 +11,7 @@ from pydantic import PositiveFloat
 
 from groupwise.data.past_rollouts import PastRollout, ReplayedRollout
 from groupwise.data.records import Trajectory, score_of
-from groupwise.parts.part import Count, Part, PositiveShare
-from groupwise.parts.slots import Draw
+from groupwise.parts import Count, Draw, Part, PositiveShare
 from groupwise.store.rollout_index import PastRollouts
 
 Dialogue = tuple[str, tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]]

@@ -1,5 +1,3 @@
-"""SimPO (Meng et al. 2024, arXiv:2405.14734)."""
-
 from __future__ import annotations
 
 from typing import ClassVar
@@ -10,8 +8,7 @@ from groupwise.losses import PAIRS, PairLoss, PairSums, PairTerms, Tensor, softp
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
 from groupwise.methods.terms import Pairs, choose_pairs
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite
+from groupwise.parts import Algorithm, Finite
 
 
 @method

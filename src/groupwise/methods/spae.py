@@ -1,5 +1,3 @@
-"""SPAE (2026, arXiv:2601.03823, from notes)."""
-
 from __future__ import annotations
 
 import math
@@ -20,9 +18,7 @@ from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.after_vsrm import Separators
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Count, Finite, NotNegative, Part, Share
-from groupwise.parts.slots import Draw
+from groupwise.parts import Algorithm, Count, Draw, Finite, NotNegative, Part, Share
 from groupwise.rollout.scorers import (
     LARGEST_SEED,
     Tools,

@@ -1,5 +1,3 @@
-"""SPO-chain (2025, arXiv:2505.23564)."""
-
 from __future__ import annotations
 
 import math
@@ -17,9 +15,7 @@ from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, PolicyLoss, TokenMean
 from groupwise.methods.method import method
 from groupwise.methods.rloo import rloo
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Count, Part, PositiveShare, Share
-from groupwise.parts.slots import Draw
+from groupwise.parts import Algorithm, Count, Draw, Part, PositiveShare, Share
 from groupwise.rollout.scorers import Tools, cut_after_uncertain, play_on, sort_by_step, take_answer
 
 

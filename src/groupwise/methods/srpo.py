@@ -1,5 +1,3 @@
-"""SRPO (GREAM, 2025, arXiv:2510.20815, and its release)."""
-
 from __future__ import annotations
 
 import math
@@ -14,9 +12,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.losses import Clip, Kl, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Count, Finite, Part
-from groupwise.parts.slots import SignalPart
+from groupwise.parts import Algorithm, Count, Finite, Part, SignalPart
 from groupwise.system.errors import ConfigError
 
 

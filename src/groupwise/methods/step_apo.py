@@ -1,5 +1,3 @@
-"""Step-APO (CPL, Wang et al. 2024, arXiv:2409.08642)."""
-
 from __future__ import annotations
 
 from itertools import combinations
@@ -15,9 +13,7 @@ from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
 from groupwise.methods.terms import Pairs
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, NotNegative, Part, Positive, Share, name_of
-from groupwise.parts.slots import GrouperPart, SignalPart
+from groupwise.parts import Algorithm, Finite, GrouperPart, NotNegative, Part, Positive, Share, SignalPart, name_of
 
 
 @method

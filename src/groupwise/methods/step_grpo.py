@@ -1,12 +1,9 @@
-"""Step-GRPO (R1-Router, 2025, arXiv:2505.22095)."""
-
 from __future__ import annotations
 
 from groupwise.credit import ByState, Deviation, Relative, StepRewardSignal
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite
+from groupwise.parts import Algorithm, Finite
 
 
 @method

@@ -21,7 +21,7 @@ from groupwise.credit import (
     WhitenedTokens,
 )
 from groupwise.losses import AllPairs, BestAgainstWorst
-from groupwise.parts.slots import ScalePart, SignalPart
+from groupwise.parts import ScalePart, SignalPart
 
 ScaleName = Literal["std", "none"]
 """Whether advantages are divided by the standard deviation of their group."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from groupwise.credit import check_recorded
 from groupwise.data.records import Trajectory, score_of
-from groupwise.parts.part import Part, Share
+from groupwise.parts import Part, Share
 
 
 class Unlikeliness(Part, slot="shaper"):

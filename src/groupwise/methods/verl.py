@@ -1,5 +1,3 @@
-"""VERL (2025, arXiv:2509.23808, and code; not the trainer verl)."""
-
 from __future__ import annotations
 
 import math
@@ -20,10 +18,7 @@ from groupwise.data.token_table import TokenTable
 from groupwise.losses import Clip, EntropyBonus, Kl, PolicyLoss, TokenMean
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Count, Finite, NotNegative, Part, Positive, PositiveShare
-from groupwise.parts.slots import Draw
-from groupwise.parts.stateful import ObservedUpdate
+from groupwise.parts import Algorithm, Count, Draw, Finite, NotNegative, ObservedUpdate, Part, Positive, PositiveShare
 from groupwise.rollout.scorers import Tools, read_response_states, sort_by_step
 
 

@@ -1,5 +1,3 @@
-"""W-DPO (StepORLM, 2025, from notes on the paper)."""
-
 from __future__ import annotations
 
 from itertools import combinations
@@ -12,9 +10,7 @@ from groupwise.data.step_table import StepTable
 from groupwise.methods.dpo import Dpo
 from groupwise.methods.grpo import grpo
 from groupwise.methods.method import method
-from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Finite, Part
-from groupwise.parts.slots import SignalPart
+from groupwise.parts import Algorithm, Finite, Part, SignalPart
 
 
 @method
