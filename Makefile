@@ -145,7 +145,7 @@ mutation:  ## plant bugs in credit/, losses/ and methods/; fails on one that no 
 	grep -v '^pytest==' constraints.txt > .mutation/constraints.txt
 	.mutation/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	.mutation/bin/python -m pip install --quiet --disable-pip-version-check --constraint .mutation/constraints.txt \
-		--editable . "pytest<9" "mutmut==3.8.0" hypothesis pytest-xdist
+		--editable ".[train]" "pytest<9" "mutmut==3.8.0" hypothesis pytest-xdist
 	rm -rf mutants
 	OMP_NUM_THREADS=1 .mutation/bin/mutmut run --max-children 2
 	.mutation/bin/python tests/mutation/check_planted_bugs.py
