@@ -29,9 +29,8 @@ def score_trajectory(
     judge and others shape, `accuracy` is the sum of the judges. Filters that ask whether a task has a learning signal
     read that, because a length penalty makes equal answers differ.
 
-    Score a rollout once, right after it was sampled: the environment's own rewards are replaced. A reward that is not
-    finite is an error, even if no part reads it. `read_response` is for parts that read texts (`reads_responses`);
-    without it they read actions.
+    Score a rollout once, right after it was sampled: the environment's own rewards are replaced. `read_response` is for
+    parts that read texts (`reads_responses`); without it they read actions.
     """
     steps = trajectory.steps
     if trajectory.outcome is not None:
@@ -39,7 +38,6 @@ def score_trajectory(
             f"{trajectory.describe()}: it has an outcome of its own, {trajectory.outcome}, which would replace "
             "the rewards of its steps; leave the outcome out, or the rewards"
         )
-    _check_amounts(trajectory, [step.reward for step in steps], "the environment's own reward")
     payments: list[list[float]] = []
     judged: list[list[float]] = []
     scores: dict[str, float] = {}
@@ -57,7 +55,12 @@ def score_trajectory(
                 f"{trajectory.describe()}: reward {kind!r} gave {len(amounts)} numbers for {len(steps)} steps; "
                 "give one per step"
             )
-        _check_amounts(trajectory, amounts, f"reward {kind!r}")
+        for step, amount in zip(steps, amounts, strict=True):
+            if not abs(amount) <= LARGEST_REWARD:
+                raise RecordError(
+                    f"{trajectory.describe()}, step {step.index}: reward {kind!r} is {amount}; rewards are finite and "
+                    f"at most {LARGEST_REWARD:g}: fix what computes it (a missing reward is not a zero)"
+                )
         payments.append(amounts)
         judged += [amounts] if getattr(part, "judges", False) else []
         scores[kind] = scores.get(kind, 0.0) + math.fsum(amounts)
@@ -77,15 +80,6 @@ def score_trajectory(
         ),
         scores={**trajectory.scores, **scores, "return": math.fsum(totals)},
     )
-
-
-def _check_amounts(trajectory: Trajectory, amounts: Sequence[float], what: str) -> None:
-    for step, amount in zip(trajectory.steps, amounts, strict=True):
-        if not abs(amount) <= LARGEST_REWARD:
-            raise RecordError(
-                f"{trajectory.describe()}, step {step.index}: {what} is {amount}; rewards are finite and at most "
-                f"{LARGEST_REWARD:g}: fix what computes it (a missing reward is not a zero)"
-            )
 
 
 def check_recorded(trajectory: Trajectory, name: Literal["logp_behaviour", "entropy"], why: str) -> None:

@@ -84,7 +84,8 @@ class LocalLearner:
         self.model = self.forward.model
         self._loss, self._config, self._temperature = loss, config, temperature
         self._trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        self._reference = self._make_reference() if REFERENCE_LOGP in loss.needs else None
+        self._needs = loss.needs
+        self._reference = self._make_reference() if REFERENCE_LOGP in self._needs else None
         if config.apply_gradients == "as_they_come" and config.max_grad_norm != "off":
             raise ConfigError(
                 f"training.learner.apply_gradients: 'as_they_come' cannot clip gradients to {config.max_grad_norm:g}, "
@@ -291,9 +292,9 @@ class LocalLearner:
     def _score_under_old_weights(self, micros: Sequence[MicroBatch], *, is_single: bool) -> list[MicroBatch]:
         """Add log-probs under the old and the reference weights; a single optimizer step needs no old ones."""
         scored = list(micros)
-        if OLD_LOGP in self._loss.needs and not is_single:
+        if OLD_LOGP in self._needs and not is_single:
             scored = [replace(micro, logp_old=self._score(micro)) for micro in scored]
-        if REFERENCE_LOGP in self._loss.needs:
+        if REFERENCE_LOGP in self._needs:
             assert self._reference is not None, "it is held from the start if the loss needs it"
             with self._reference.in_place():
                 scored = [replace(micro, logp_ref=self._score(micro)) for micro in scored]
@@ -330,11 +331,7 @@ class LocalLearner:
         return merge_summaries(self._loss, (summarize(self._columns(micro), totals) for micro in micros))
 
     def _columns(self, micro: MicroBatch) -> TokenColumns:
-        logp_T, entropy_T = self.forward(
-            micro.layout, temperature=self._temperature, entropy=ENTROPY in self._loss.needs
-        )
-        columns = micro.columns(logp_T, entropy_T)
-        return columns if columns.logp_old is not None else replace(columns, logp_old=logp_T.detach())
+        return micro.columns(*self.forward(micro.layout, temperature=self._temperature, entropy=ENTROPY in self._needs))
 
     def _apply(self) -> float:
         norm = self._find_norm()

@@ -45,10 +45,13 @@ class MicroBatch:
     """Log-prob under the reference policy (T), once it was scored."""
 
     def columns(self, logp_T: torch.Tensor, entropy_T: torch.Tensor | None) -> TokenColumns:
-        known = dict(vars(self))
-        layout = known.pop("layout")
-        mask = torch.ones_like(self.trajectory, dtype=torch.bool)
-        return TokenColumns(logp=logp_T, entropy=entropy_T, mask=mask, sample=layout.sample, **known)
+        """The columns of a loss, with log-probs and entropies under the current weights."""
+        known = {"logp": logp_T, "entropy": entropy_T, **vars(self)}
+        known["sample"] = known.pop("layout").sample
+        known["mask"] = torch.ones_like(self.trajectory, dtype=torch.bool)
+        if self.logp_old is None:  # a single optimizer step: the current weights are the old ones
+            known["logp_old"] = logp_T.detach()
+        return TokenColumns(**known)
 
 
 def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | PaddedRows]) -> list[MicroBatch]:

@@ -120,7 +120,7 @@ class PairLoss(Part):
     unit: ClassVar[Unit] = "sample"
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> PairSums:
-        columns = columns.select_trained().use_sampler_logps()
+        columns = columns.select_trained()
         return PairSums.of(columns, totals, logp=columns.logp, **self.list_sums(columns))
 
     def __call__(self, columns: TokenColumns, totals: Totals, summary: PairSums) -> LossResult:

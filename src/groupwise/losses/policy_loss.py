@@ -6,7 +6,7 @@ Axis: T tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter, mul
 from typing import Literal
@@ -161,16 +161,8 @@ class PolicyLoss(Part, slot="loss"):
         is_ours = type(self).__call__ is PolicyLoss.__call__
         return scales and is_ours and self.unit == "sample" and not self._list_active_penalties()
 
-    def select_columns(self, columns: TokenColumns) -> TokenColumns:
-        """The tokens that train, with the old log-probs that `old` names; off-policy tokens have recorded ones."""
-        if self.old == "engine":
-            columns = replace(columns, logp_old=columns.logp_behaviour)
-        for need in sorted(self.needs):
-            columns.require(need)
-        return columns.select_trained().use_sampler_logps()
-
     def __call__(self, columns: TokenColumns, totals: Totals) -> LossResult:
-        columns = self.select_columns(columns)
+        columns = columns.select_trained(self.old)
         if self.unit == "trajectory":
             _check_whole_trajectories(columns, totals)
         ratio_T = self.ratio(columns)

@@ -6,7 +6,7 @@ Axis: T tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.data.samples import Totals
@@ -78,8 +78,9 @@ class TokenColumns:
     """Further advantages of the token by name (T each): the channels that the loss declares in `channels`."""
 
     def __post_init__(self) -> None:
+        num = len(self.logp)
         for name, column in self.list_columns():
-            if tuple(column.shape) != (len(self),):
+            if tuple(column.shape) != (num,):
                 raise RecordError(
                     f"column {name!r} has shape {tuple(column.shape)}, but logp has {tuple(self.logp.shape)}; "
                     "every column needs one entry per token"
@@ -121,20 +122,20 @@ class TokenColumns:
 
     def list_columns(self) -> list[tuple[str, Tensor]]:
         """Every given column with its name: the fields, then the entries of `named` and `channels`."""
-        own = [(entry.name, getattr(self, entry.name)) for entry in fields(self) if entry.name not in MAPPINGS]
-        return [pair for pair in own if pair[1] is not None] + [*self.named.items(), *self.channels.items()]
+        own = [pair for pair in vars(self).items() if pair[0] not in MAPPINGS and pair[1] is not None]
+        return [*own, *self.named.items(), *self.channels.items()]
 
-    def select_trained(self) -> TokenColumns:
+    def select_trained(self, old: Literal["learner", "engine"] = "learner") -> TokenColumns:
         """Only the tokens that train, in float32 or better; only `logp` and `entropy` keep a gradient.
 
-        The others are left out before anything is computed. Multiplying by 0 is not enough: 0 x NaN is NaN.
+        The others are left out before anything is computed. Multiplying by 0 is not enough: 0 x NaN is NaN. The old
+        log-probs of off-policy tokens become those of the sampling; with `old` = engine, those of all tokens.
         """
         kept = self.mask.nonzero()[:, 0]
-        chosen: dict[str, Tensor] = {
-            entry.name: column.index_select(0, kept)
-            for entry in fields(self)
-            if entry.name not in MAPPINGS and (column := getattr(self, entry.name)) is not None
-        }
+        chosen: dict[str, Any] = {}
+        for name, column in vars(self).items():
+            if name not in MAPPINGS and column is not None:
+                chosen[name] = column.index_select(0, kept)
         logp = chosen["logp"]
         chosen["logp"] = logp = logp if logp.dtype.itemsize >= 4 else logp.float()
         for name in ("logp_behaviour", "advantage", "logp_old", "logp_ref"):
@@ -142,15 +143,14 @@ class TokenColumns:
                 chosen[name] = chosen[name].detach().to(logp)
         if "entropy" in chosen:
             chosen["entropy"] = chosen["entropy"].to(logp)
-        named = {name: column.index_select(0, kept).detach().to(logp) for name, column in self.named.items()}
-        channels = {name: column.index_select(0, kept).detach().to(logp) for name, column in self.channels.items()}
-        return replace(self, **chosen, named=named, channels=channels)
-
-    def use_sampler_logps(self) -> TokenColumns:
-        """The same, with the sampling log-probs as the old ones of off-policy tokens."""
-        if self.off_policy is None or self.logp_old is None:
-            return self
-        return replace(self, logp_old=self.logp_behaviour.where(self.off_policy, self.logp_old))
+        if old == "engine":
+            chosen["logp_old"] = chosen["logp_behaviour"]
+        elif self.off_policy is not None and self.logp_old is not None:
+            chosen["logp_old"] = chosen["logp_behaviour"].where(chosen["off_policy"], chosen["logp_old"])
+        for name in MAPPINGS:
+            by_name: Mapping[str, Tensor] = getattr(self, name)
+            chosen[name] = {key: column.index_select(0, kept).detach().to(logp) for key, column in by_name.items()}
+        return replace(self, **chosen)
 
     def units(self, unit: Unit) -> Units:
         """The units of this kind that these tokens form."""

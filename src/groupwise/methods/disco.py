@@ -74,13 +74,13 @@ class Disco(Part, slot="loss"):
     """Return above which a rollout is solved."""
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
-        columns = columns.select_trained().use_sampler_logps()
+        columns = columns.select_trained()
         earned_T = columns.column("episode_return")
         score_T, kl_T = self._score(columns), self._measure_change(columns)
         return TrajectorySums.of(columns, totals, score=score_T, earned=earned_T, kl=kl_T)
 
     def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
-        columns = columns.select_trained().use_sampler_logps()
+        columns = columns.select_trained()
         value, slope_R = self._contrast(summary, totals)
         kl = summary.sums["kl"].sum() / max(totals.tokens, 1)
         beyond = (kl - self.max_kl).clamp(min=0)

@@ -76,14 +76,14 @@ class Llds(Part, slot="loss"):
         return max(own, other, key=UNITS.index)
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
-        columns = columns.select_trained().use_sampler_logps()
+        columns = columns.select_trained()
         drop_T = _measure_drop(columns)
         active_T = _find_active_steps(columns, drop_T)
         return TrajectorySums.of(columns, totals, drop=drop_T, credit=columns.advantage, active=active_T)
 
     def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
         result = self.of(columns, totals)
-        columns = columns.select_trained().use_sampler_logps()
+        columns = columns.select_trained()
         drop_T = _measure_drop(columns)
         if self.gate == "step":
             active_T, num_active = _find_active_steps(columns, drop_T), summary.sums["active"].sum()

@@ -68,12 +68,12 @@ class Regression(Part, slot="loss"):
         return read_declared(self._list_active(), "columns")
 
     def first_pass(self, columns: TokenColumns, totals: Totals) -> TrajectorySums:
-        columns = columns.select_trained().use_sampler_logps()
+        columns = columns.select_trained()
         change_T = columns.logp - columns.require(OLD_LOGP)
         return TrajectorySums.of(columns, totals, change=change_T, credit=columns.advantage)
 
     def __call__(self, columns: TokenColumns, totals: Totals, summary: TrajectorySums) -> LossResult:
-        columns = columns.select_trained().use_sampler_logps()
+        columns = columns.select_trained()
         value, slope_R = self._fit(summary, totals)
         loss = share_of_step(value, slope_R, columns.logp, columns, totals)
         metrics = {"extra/regression_error": Tally(total=value * len(columns), count=len(columns))}

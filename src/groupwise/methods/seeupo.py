@@ -106,7 +106,7 @@ class LastTurnFirst(Part, slot="loss"):
     def carry(self, columns: TokenColumns, totals: Totals) -> Tensor:
         """The log of the factor from the turns of a micro-batch to each trajectory's advantage (R); logs add up."""
         assert isinstance(self.of, PolicyLoss), "it is checked when it is made"
-        columns = self.of.select_columns(columns)
+        columns = columns.select_trained(self.of.old)
         change_T = (columns.logp - columns.require(OLD_LOGP)).detach()
         steps = columns.units("step")
         bounded_T = steps.sum(change_T).clamp(math.log(self.min_factor), math.log(self.max_factor))

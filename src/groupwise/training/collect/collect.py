@@ -12,7 +12,7 @@ from operator import attrgetter
 from groupwise.credit import score_trajectory, shape_group
 from groupwise.data.past_rollouts import ReplayedRollout
 from groupwise.data.records import Origin, SetAside, Task, Trajectory, has_survived
-from groupwise.data.seeds import seed_of
+from groupwise.data.seeds import seeds_of
 from groupwise.engines.engine import Engine
 from groupwise.parts.part import Part, kind_of
 from groupwise.parts.slots import Draw, Replay, RolloutFilter
@@ -296,25 +296,27 @@ def _play_round(run: Run, requests: Sequence[RolloutRequest], rounds: PlayedRoun
 
     If a task comes again within an update, it gets further rollouts with other seeds.
     """
-    rollouts: list[Rollout] = []
+    numbered: list[tuple[RolloutRequest, Task, int]] = []
     for request in requests:
         task = request.group_task
         first = rounds.tried[task.id]
         rounds.tried[task.id] += request.rollouts
-        for number in range(first, rounds.tried[task.id]):
-            rollouts.append(
-                Rollout(
-                    task=task,
-                    number=number,
-                    seed=seed_of(run.config.seed, "update", rounds.number, task.id, number),
-                    origin=request.origin,
-                    hint_text=request.hint_text,
-                    forced=request.forced,
-                    trains_forced=request.trains_forced,
-                    temperature=request.temperature,
-                    parent=request.parent,
-                )
-            )
+        numbered += [(request, task, number) for number in range(first, rounds.tried[task.id])]
+    seeds = seeds_of([(run.config.seed, "update", rounds.number, task.id, number) for _, task, number in numbered])
+    rollouts = [
+        Rollout(
+            task=task,
+            number=number,
+            seed=seed,
+            origin=request.origin,
+            hint_text=request.hint_text,
+            forced=request.forced,
+            trains_forced=request.trains_forced,
+            temperature=request.temperature,
+            parent=request.parent,
+        )
+        for (request, task, number), seed in zip(numbered, seeds, strict=True)
+    ]
     played = play_for_update(player, rollouts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
     rounds.played += played
     remaining = iter(played)
