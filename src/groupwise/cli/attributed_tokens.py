@@ -102,7 +102,6 @@ def print_recorded_prompt(console: Console, recorded: RecordedPrompt, *, title: 
 
 
 def make_token_table(ids: Sequence[int], texts: Sequence[str], origins: Sequence[str]) -> Table:
-    """A table with one token per line: id, text and origin."""
     table = screen.make_table("place", "id", "token", "origin", align="rrl")
     for place, (number, shown, origin) in enumerate(zip(ids, texts, origins, strict=True)):
         table.add_row(str(place), str(number), Text(repr(screen.escape_recorded(shown))), str(origin))

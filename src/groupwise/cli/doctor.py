@@ -19,8 +19,7 @@ from groupwise.cli.screen import errors, print_line
 from groupwise.parts.outside import WITHOUT_TRUST
 from groupwise.parts.part import check_may_open
 from groupwise.system.errors import ConfigError
-from groupwise.system.memory import format_bytes, read_free_memory
-from groupwise.system.processes import count_usable_cores, read_load
+from groupwise.system.processes import count_usable_cores, format_bytes, read_free_memory, read_load
 
 if TYPE_CHECKING:
     from groupwise.training.doctor.doctor import Sizes
@@ -79,7 +78,6 @@ def doctor(
 
 
 def _answer(missing: Sequence[str], *, is_broken: bool) -> str:
-    """Whether one can train here, in one line."""
     if missing:
         install = escape("pip install 'groupwise[train]'")
         return f"[bold red]no[/], you cannot train here: {', '.join(missing)} not installed. [bold]Fix:[/] {install}"
@@ -223,18 +221,9 @@ def _check_memory(sizes: Sizes) -> Finding:
 # Properties of this machine that need no torch.
 
 EXTRAS = {
-    "torch": "train",
-    "transformers": "train",
-    "tokenizers": "train",
-    "safetensors": "train",
-    "peft": "train",
+    **dict.fromkeys(TRAINER, "train"),
     "pyarrow": "parquet",
-    "pandas": "pandas",
-    "polars": "polars",
-    "gymnasium": "gymnasium",
-    "datasets": "datasets",
-    "alfworld": "alfworld",
-    "textworld": "textworld",
+    **{name: name for name in ("pandas", "polars", "gymnasium", "datasets", "alfworld", "textworld")},
     "textworld-express": "textworld_express",
     "scienceworld": "scienceworld",
     "reasoning-gym": "reasoning",
@@ -247,16 +236,11 @@ EXTRAS = {
     "textarena": "textarena",
     "gem-llm": "gem",
     "websockets": "openenv",
-    "starlette": "serve",
-    "uvicorn": "serve",
+    **dict.fromkeys(("starlette", "uvicorn"), "serve"),
     "vllm": "vllm",
     "bitsandbytes": "qlora",
     "torchao": "lean",
-    "ray": "ray",
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "trackio": "trackio",
-    "mlflow": "mlflow",
+    **{name: name for name in ("ray", "tensorboard", "wandb", "trackio", "mlflow")},
 }
 """Optional packages, and the extra that installs each."""
 ALONE = {"bfcl-eval", "gem-llm"}

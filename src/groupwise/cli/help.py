@@ -49,7 +49,6 @@ def name_usage(command: Any) -> Iterator[str]:
 
 
 def split_parameters(command: Any) -> tuple[list[Any], list[Any]]:
-    """The arguments and the options of a command."""
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     return arguments, [parameter for parameter in command.params if parameter.param_type_name == "option"]
 
@@ -76,7 +75,6 @@ def _add(text: str, more: str) -> str:
 
 
 def group_commands(command: Any) -> dict[str, list[Any]]:
-    """The commands of a group by the title of their section."""
     sections: dict[str, list[Any]] = {}
     for inner in command.commands.values():
         sections.setdefault(getattr(inner, "rich_help_panel", None) or "Commands", []).append(inner)
@@ -111,7 +109,6 @@ def _print_help(command: Any, context: Any) -> None:
 
 
 def _print_sections(console: Console, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
-    """Tables of names and texts below their titles, with columns of the same width."""
     width = max((len(name) for rows in sections.values() for name, _ in rows), default=0)
     for title, rows in sections.items():
         if rows:

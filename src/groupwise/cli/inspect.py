@@ -346,7 +346,6 @@ def _summarise_group(group: PlayedGroup) -> dict[str, Any]:
 
 
 def _format_score(score: TaskSetScore, measure: str) -> str:
-    """A score with its interval and its number of tasks."""
     low, high = score.interval
     tries = "" if score.rollouts == score.tasks else f" in {format_count(score.rollouts, 'rollout')}"
     over = f"over {format_count(score.tasks, 'task')}{tries}"

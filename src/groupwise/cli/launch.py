@@ -79,7 +79,6 @@ def launch(
 def _run_once(
     cluster: RayCluster, command: list[str], resume: bool, *, ranks: int, cpus: float, gpus: int, timeout: float
 ) -> RankStatuses:
-    """Start the ranks of a run, and wait until they end."""
     from groupwise.engines.ray_cluster import LaunchedOn
     from groupwise.training.launch import HostedRank, run_ranks
 

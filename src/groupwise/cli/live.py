@@ -213,7 +213,6 @@ def describe_faults(update: Update) -> list[str]:
 
 
 def describe_expert_faults(causes: Mapping[str, int], rollouts: int) -> list[str]:
-    """The errors of a warm start: how many rollouts they ended, then their causes."""
     counts = Counter(causes)
     return [
         f"warm start: {counts.total()} of {rollouts} expert rollouts ended with an error",
@@ -330,6 +329,5 @@ def describe_evaluation(evaluation: Evaluation) -> str:
 
 
 def format_success(line: Evaluation | TasksSummary | PassAt) -> str:
-    """Success in percent, with its 95 % interval."""
     low, high = line.interval
     return f"{format_plain_percent(line.success)} [{100 * low:.1f}, {100 * high:.1f}]"

@@ -23,7 +23,7 @@ from groupwise.cli.attributed_tokens import (
 )
 from groupwise.cli.live import format_duration
 from groupwise.parts.part import check_may_open
-from groupwise.system.memory import format_bytes
+from groupwise.system.processes import format_bytes
 
 if TYPE_CHECKING:
     from groupwise.training.doctor.preview import PreviewedRollout, PreviewedStep, Reading, RunPreview, UpdateCosts

@@ -131,7 +131,6 @@ def format_share(part: int, whole: int) -> str:
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """One line of text, cut with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1] + "…"
 

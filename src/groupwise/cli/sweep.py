@@ -24,8 +24,13 @@ from groupwise.cli.train import STOPPED
 from groupwise.store.lock import RunLock
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError, FileError
-from groupwise.system.memory import read_free_memory
-from groupwise.system.processes import count_usable_cores, drop_torchrun_variables, read_load, read_thread_limit
+from groupwise.system.processes import (
+    count_usable_cores,
+    drop_torchrun_variables,
+    read_free_memory,
+    read_load,
+    read_thread_limit,
+)
 from groupwise.training.sweep import PlannedRun
 
 if TYPE_CHECKING:
@@ -149,7 +154,6 @@ def _print_plan(plan: SweepPlan, waiting: Sequence[PlannedRun], places: Places |
 
 
 def _train(plan: SweepPlan, folder: Path, waiting: Sequence[PlannedRun], places: Places) -> list[FailedRun]:
-    """Write the plan and the run files, then train."""
     from groupwise.training.sweep import write_plan, write_run_file
 
     write_plan(plan, folder)
@@ -164,7 +168,6 @@ def _train(plan: SweepPlan, folder: Path, waiting: Sequence[PlannedRun], places:
 
 
 def _sum_up(plan: SweepPlan, finished: Sequence[PlannedRun]) -> Results | None:
-    """The results of the finished runs, variants in the plan's order."""
     from groupwise.report.runs import make_variant, read_run, sum_up
 
     variants = []
@@ -335,7 +338,6 @@ MAX_MISSING = 5
 
 
 def make_results_json(plan: SweepPlan, results: Results) -> dict[str, Any]:
-    """The table as data, with the settings of each variant and the missing runs."""
     content = asdict(results)
     choices = {variant.name: dict(variant.choices) for variant in plan.variants}
     for variant in content["variants"]:

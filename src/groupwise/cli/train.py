@@ -155,7 +155,6 @@ def _print_next(folder: Path, config: RunConfig) -> None:
 
 
 def _needs_trust(folder: Path) -> bool:
-    """Whether commands that read the run need --trust."""
     try:
         with only_reading():
             load_run_config(folder)

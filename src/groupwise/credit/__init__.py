@@ -47,7 +47,6 @@ from groupwise.credit.filters import (
 )
 from groupwise.credit.function_reward import FunctionReward
 from groupwise.credit.groupers import ByBranch, ByHistory, ByRollout, ByState, ByTask, Peers
-from groupwise.credit.remembered import NumberState, read_remembered
 from groupwise.credit.rewards import (
     BrevityReward,
     EnvironmentReward,
@@ -80,11 +79,13 @@ from groupwise.credit.signals import (
     ColumnMean,
     ColumnSignal,
     EpisodeReturn,
+    NumberState,
     Penalised,
     PenalisedRefusals,
     ReturnToGo,
     StepRewardSignal,
     check_range,
+    read_remembered,
 )
 from groupwise.credit.token_credit import (
     DiscountedTokens,

@@ -104,7 +104,6 @@ class Relative(Part, slot="estimator"):
 
 
 def weigh_credit(table: StepTable, inner: Trace, weight: FloatArray, part: Part) -> Credit:
-    """Multiply advantages by a weight per step (S)."""
     trace = WeightedSum(
         values=inner.values * weight, compared=inner.compared, weights=(weight,), terms=(inner,), part=part
     )

@@ -172,13 +172,11 @@ def code_by_first_seen(values: Sequence[Any]) -> tuple[IntArray, list[Any]]:
 
 
 def number_values(values: Sequence[Any], distinct: Sequence[Any]) -> IntArray:
-    """The position of each value among the distinct values."""
     number = dict(zip(distinct, range(len(distinct)), strict=True))
     return np.fromiter(map(number.__getitem__, values), dtype=np.int64, count=len(values))
 
 
 def _flat(name: str, column: Column) -> npt.NDArray[Any]:
-    """A column as an array of one dimension."""
     try:
         values = np.asarray(column)
     except ValueError:

@@ -247,7 +247,6 @@ class StepField:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether rollouts record it."""
         return bool(self.step or self.trajectory or self.made)
 
     @property

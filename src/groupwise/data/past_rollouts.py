@@ -104,7 +104,6 @@ Remembered = float | list[float]
 
 
 def number_at(remembered: Remembered, index: int) -> float:
-    """The remembered number for a step at this index."""
     return remembered[min(index, len(remembered) - 1)] if isinstance(remembered, list) else remembered
 
 

@@ -202,7 +202,6 @@ class Trajectory:
     """What failed, if `stop` is error or timeout; or why a verifier gave no result."""
 
     def describe(self) -> str:
-        """Name the rollout in words, for messages."""
         return f"task {self.task.id!r}, rollout {self.rollout}"
 
 

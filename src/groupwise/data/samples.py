@@ -66,17 +66,14 @@ class Sample:
 
     @property
     def name(self) -> str:
-        """How messages speak of the sample."""
         return f"sample of trajectory {self.trajectory}, step {self.step}"
 
     @property
     def token_ids(self) -> tuple[int, ...]:
-        """Prompt and response, as the model reads them."""
         return self.prompt_ids + self.response_ids
 
     @property
     def num_trained(self) -> int:
-        """How many of its tokens train."""
         if not self.trains:
             return 0
         return len(self.response_ids) if self.trained is None else sum(self.trained)
@@ -174,7 +171,6 @@ class Totals:
 
     @property
     def pair_weight(self) -> float:
-        """The sum of the weights of all pairs."""
         return math.fsum(pair.weight for pair in self.pair_members)
 
     @classmethod
@@ -254,7 +250,6 @@ class PairReasons(Protocol):
 
 
 def compare_returns(table: StepTable, pair: Pair) -> str:
-    """The returns of the two rollouts, in words."""
     winner, loser = (table.episode_return[table.rollouts.first[number]] for number in (pair.winner, pair.loser))
     return f"return {winner:.6g} against {loser:.6g}"
 

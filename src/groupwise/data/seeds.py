@@ -18,7 +18,6 @@ def seed_of(*path: str | int) -> int:
 
 
 def seeds_of(paths: Iterable[Sequence[str | int]]) -> list[int]:
-    """The seeds at several paths of the tree."""
     seeds = []
     for path in paths:
         text = ""

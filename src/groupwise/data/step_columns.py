@@ -93,7 +93,6 @@ def lay_out_rows(rows: Sequence[Mapping[str, Any]], *, version: int | None = Non
 
 
 def _add_column(columns: Columns, field: StepField, values: list[Any]) -> None:
-    """Add the column of a field, if there is one."""
     assert field.column is not None, "only columns are laid out"
     presence = field.column.presence
     if presence is Presence.WHERE_ALL:

@@ -221,7 +221,6 @@ class StepTable:
         return np.where(self.trains, self.tokens, 0.0)
 
     def with_filters(self, filters: Sequence[Callable[[StepTable], BoolArray]]) -> StepTable:
-        """The same table, with filters that say which of its steps may train."""
         return replace(self, filters=filters) if filters else self
 
     def with_task_columns(self, columns: Mapping[str, Mapping[Any, Remembered]]) -> StepTable:
@@ -271,7 +270,6 @@ class StepTable:
         return check.code_keys(name, self.column(name))[0]
 
     def describe_step(self, step: int) -> str:
-        """Name a step in words, for messages."""
         task, rollout = self.task_ids[self.task[step]], self.rollout_ids[self.rollout[step]]
         return f"task {check.quote_value(task)}, rollout {check.quote_value(rollout)}, step {self.step[step]}"
 

@@ -136,7 +136,6 @@ class TokenTable:
         return np.bincount(self.row)[self.row] if len(self) else np.zeros(0, dtype=np.int64)
 
     def find_tokens(self, number: int) -> slice:
-        """The tokens of one input row."""
         first = int(self.first_of_row[number])
         return slice(first, first + int(self.num_of_row[number]))
 

@@ -50,7 +50,6 @@ class Recording:
 
     @property
     def rollouts(self) -> Iterator[Trajectory]:
-        """All rollouts, in the order of the rows."""
         return (rollout for groups in self.updates for group in groups for rollout in group)
 
     def describe(self) -> dict[str, float]:
@@ -110,7 +109,6 @@ class ListedTask:
 
     @property
     def next_prompt(self) -> int:
-        """The first free prompt id after this task."""
         return self.first_prompt + len(self.world.views)
 
 

@@ -71,7 +71,6 @@ class ListedCondition:
 
 
 def record_condition(condition: ListedCondition) -> tuple[Recording, LabTools]:
-    """Sample a condition's rollouts and compute the true advantages of their steps."""
     make_policy = partial(
         make_skilled_policy, skill=condition.skill, roughness=condition.roughness, seed=condition.seed
     )
@@ -241,7 +240,6 @@ def _measure(algorithm: Algorithm, groups: Sequence[Group], tools: LabTools, dra
 
 
 def _read_credit(batch: CreditedBatch) -> dict[tuple[str, int], float]:
-    """The advantage of each step, by its rollout and index."""
     steps = [(rollout, step) for rollout in batch.trajectories for step in rollout.steps]
     credit = {}
     for row, (rollout, step) in enumerate(steps):

@@ -129,7 +129,6 @@ class SampledRollouts:
 def sample_rollouts(
     world: EnumeratedWorld, policy: TabularPolicy, *, rollouts: int, generator: np.random.Generator
 ) -> SampledRollouts:
-    """Run all rollouts of a policy at once."""
     climbing = np.cumsum(policy.spread(world), axis=1)
     state = np.full(rollouts, world.start)
     shape = (rollouts, world.horizon)

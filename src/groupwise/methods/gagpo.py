@@ -44,7 +44,6 @@ def gagpo(
 
 
 def make_step_rewards_to_go(gamma: float, invalid_penalty: float) -> ReturnToGo:
-    """The discounted return of rewards minus a penalty for malformed responses."""
     return ReturnToGo(gamma=gamma, of=Penalised(of=StepRewardSignal(), penalty=invalid_penalty))
 
 

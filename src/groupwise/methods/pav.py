@@ -131,7 +131,6 @@ def _describe_situation(trajectory: Trajectory, kept: int) -> Situation:
 
 
 def _describe_steps(trajectory: Trajectory, values: dict[Situation, float | None]) -> list[dict[str, float]]:
-    """The step info of each step of a rollout."""
     known = [values[_describe_situation(trajectory, kept)] for kept in range(len(trajectory.steps))]
     info = []
     for before, after in pairwise([*known, _read_success(trajectory)]):

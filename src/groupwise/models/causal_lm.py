@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from groupwise.models.output_layer import Head
-from groupwise.system import memory as free_memory
+from groupwise.system import processes
 from groupwise.system.errors import ConfigError
 
 TREE_LAYERS = ("full_attention", "sliding_attention")
@@ -173,5 +173,5 @@ def read_free_memory(device: torch.device) -> float:
         return float(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
     if device.type not in ("cpu", "mps"):
         return math.inf  # unknown
-    known = free_memory.read_free_memory()
+    known = processes.read_free_memory()
     return read_memory_size(device) if known is None else known

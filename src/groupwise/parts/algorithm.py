@@ -81,7 +81,6 @@ class Algorithm(Part):
 
     @property
     def credit_filters(self) -> tuple[CreditFilter, ...]:
-        """The filters that read the advantages."""
         return tuple(cast(CreditFilter, part) for part in self.filters if getattr(part, "reads_credit", False))
 
     def estimator_table(self, table: StepTable) -> StepTable:
@@ -91,7 +90,6 @@ class Algorithm(Part):
         )
 
     def credit(self, table: StepTable) -> Credit:
-        """The advantages of all steps."""
         return self.advantage(self.estimator_table(table))
 
     def channel_credit(self, table: StepTable) -> dict[str, Credit]:

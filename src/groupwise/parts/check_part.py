@@ -20,7 +20,6 @@ ASKED_WITH_A_TABLE = ("grouper", "signal", "estimator", "filter", "pairing")
 
 
 def check_part(part: Part) -> list[RuleResult]:
-    """Check a part against all rules."""
     results = []
     for rule in RULES:
         try:

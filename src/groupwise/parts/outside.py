@@ -99,7 +99,6 @@ def is_function_place(place: str) -> bool:
 
 
 def resolve_place(place: str) -> str:
-    """The place of a function, with an absolute path of its file."""
     file, _, name = place.rpartition(":")
     return f"{make_absolute(file, of=place)}:{name}" if file.endswith(".py") else place
 

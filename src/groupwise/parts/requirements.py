@@ -177,74 +177,64 @@ _MAY_NAME = _NAMES._replace(written="")
 _WORDS = Required("()", "a tuple of words", lambda result, arguments: _is_list_of(result, str))
 _TOKEN_TENSOR = "a tensor of one floating-point number for each token"
 
+
+def _called(*required: Any) -> dict[str, Required]:
+    """The member of parts that are only called."""
+    return {"__call__": Required(*required)}
+
+
 REQUIRED: Mapping[str, Mapping[str, Required]] = {
-    "grouper": {
-        "__call__": Required(
-            "(table)",
-            "a NumPy array of one integer for each step (-1 = not comparable)",
-            lambda result, arguments: _is_array(result, "i", len(arguments[0])) and (result >= -1).all(),
-        )
-    },
-    "signal": {
-        "__call__": Required(
-            "(table)",
-            "a NumPy array of one finite float for each step",
-            lambda result, arguments: _is_finite_array(result, len(arguments[0])),
-        )
-    },
-    "baseline": {
-        "__call__": Required(
-            "(values, groups)",
-            "a NumPy array of one finite float for each value, the value minus its group's level",
-            lambda result, arguments: _is_finite_array(result, len(arguments[0])),
-        )
-    },
-    "scale": {
-        "__call__": Required(
-            "(values, groups)",
-            "a NumPy array of one finite float for each group",
-            lambda result, arguments: _is_finite_array(result, len(arguments[1])),
-        )
-    },
-    "estimator": {
-        "__call__": Required(
-            "(table)",
-            "a Credit with one finite value for each step of the table, by the rows of that table "
-            "(`Credit.of(table, trace)`)",
-            _is_credit,
-        )
-    },
-    "token_credit": {
-        "__call__": Required(
-            "(table, credit, tokens)",
-            "a TokenCredit with one float, finite where the token trains, and one boolean for each token",
-            lambda result, arguments: (
-                isinstance(result, TokenCredit) and _find_token_credit_fault(result, arguments) is None
-            ),
-            _find_token_credit_fault,
-        )
-    },
-    "filter": {
-        "__call__": Required(
-            "(table)",
-            "a NumPy array of one boolean for each step (True = it may train)",
-            lambda result, arguments: _is_array(result, "b", len(arguments[0])),
-        )
-    },
-    "reward": {"__call__": Required("(trajectory)", "a tuple of one number for each step", _are_amounts)},
+    "grouper": _called(
+        "(table)",
+        "a NumPy array of one integer for each step (-1 = not comparable)",
+        lambda result, arguments: _is_array(result, "i", len(arguments[0])) and (result >= -1).all(),
+    ),
+    "signal": _called(
+        "(table)",
+        "a NumPy array of one finite float for each step",
+        lambda result, arguments: _is_finite_array(result, len(arguments[0])),
+    ),
+    "baseline": _called(
+        "(values, groups)",
+        "a NumPy array of one finite float for each value, the value minus its group's level",
+        lambda result, arguments: _is_finite_array(result, len(arguments[0])),
+    ),
+    "scale": _called(
+        "(values, groups)",
+        "a NumPy array of one finite float for each group",
+        lambda result, arguments: _is_finite_array(result, len(arguments[1])),
+    ),
+    "estimator": _called(
+        "(table)",
+        "a Credit with one finite value for each step of the table, by the rows of that table "
+        "(`Credit.of(table, trace)`)",
+        _is_credit,
+    ),
+    "token_credit": _called(
+        "(table, credit, tokens)",
+        "a TokenCredit with one float, finite where the token trains, and one boolean for each token",
+        lambda result, arguments: (
+            isinstance(result, TokenCredit) and _find_token_credit_fault(result, arguments) is None
+        ),
+        _find_token_credit_fault,
+    ),
+    "filter": _called(
+        "(table)",
+        "a NumPy array of one boolean for each step (True = it may train)",
+        lambda result, arguments: _is_array(result, "b", len(arguments[0])),
+    ),
+    "reward": _called("(trajectory)", "a tuple of one number for each step", _are_amounts),
     "scorer": {
         "needs": _NAMES,
         "__call__": Required("(groups, tools, *, draw)", "a list of one list of rollouts for each group", _is_one_each),
     },
-    "judge": {
-        "__call__": Required(
-            "(questions)",
-            "a list of one finite number for each question",
-            lambda result, arguments: (
-                _is_one_each(result, arguments) and _are_amounts(result) and all(map(math.isfinite, result))
-            ),
-        )
-    },
+    "judge": _called(
+        "(questions)",
+        "a list of one finite number for each question",
+        lambda result, arguments: (
+            _is_one_each(result, arguments) and _are_amounts(result) and all(map(math.isfinite, result))
+        ),
+    ),
     "shaper": {
         "needs_entropy": Required("ClassVar[bool] = False"),
         "__call__": Required(
@@ -292,33 +282,27 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
             ),
         ),
     },
-    "pairing": {
-        "__call__": Required(
-            "(table)",
-            "a list of Pair, each of two rollouts of one task and with a weight above 0",
-            lambda result, arguments: (
-                isinstance(result, list | tuple) and all(_is_pair(pair, arguments[0]) for pair in result)
-            ),
-        )
-    },
-    "ratio": {"__call__": Required("(columns)", _TOKEN_TENSOR, _is_one_a_token)},
-    "surrogate": {
-        "__call__": Required(
-            "(ratio_T, columns)",
-            f"a TokenLoss, whose loss is {_TOKEN_TENSOR}",
-            lambda result, arguments: hasattr(result, "clipped") and _is_one_a_token(result.loss, arguments),
-        )
-    },
-    "correction": {"__call__": Required("(columns)", _TOKEN_TENSOR, _is_one_a_token)},
+    "pairing": _called(
+        "(table)",
+        "a list of Pair, each of two rollouts of one task and with a weight above 0",
+        lambda result, arguments: (
+            isinstance(result, list | tuple) and all(_is_pair(pair, arguments[0]) for pair in result)
+        ),
+    ),
+    "ratio": _called("(columns)", _TOKEN_TENSOR, _is_one_a_token),
+    "surrogate": _called(
+        "(ratio_T, columns)",
+        f"a TokenLoss, whose loss is {_TOKEN_TENSOR}",
+        lambda result, arguments: hasattr(result, "clipped") and _is_one_a_token(result.loss, arguments),
+    ),
+    "correction": _called("(columns)", _TOKEN_TENSOR, _is_one_a_token),
     "penalty": {
         "weight": Required("float = 1.0"),
         "__call__": Required("(columns)", _TOKEN_TENSOR, _is_one_a_token),
     },
-    "aggregate": {
-        "__call__": Required(
-            "(loss_T, columns, totals)", "a tensor of one number", lambda result, arguments: _is_tensor(result, ())
-        )
-    },
+    "aggregate": _called(
+        "(loss_T, columns, totals)", "a tensor of one number", lambda result, arguments: _is_tensor(result, ())
+    ),
     "history": {
         "first_shown": Required(
             "(num_past)",
@@ -357,13 +341,11 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         ),
         "words": _WORDS._replace(written=""),
     },
-    "rollout_filter": {
-        "__call__": Required(
-            "(group, *, draw)",
-            "a list of the trajectories of the group to keep",
-            lambda result, arguments: _is_list_of(result, "Trajectory"),
-        )
-    },
+    "rollout_filter": _called(
+        "(group, *, draw)",
+        "a list of the trajectories of the group to keep",
+        lambda result, arguments: _is_list_of(result, "Trajectory"),
+    ),
     "curriculum": {
         "start": Required(
             "(tasks, seed)",
@@ -371,11 +353,9 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
             _has("next", "observe", "state_dict", "load_state_dict"),
         )
     },
-    "schedule": {
-        "__call__": Required(
-            "(step)", "a number from 0 to 1", lambda result, arguments: _is_number(result) and 0 <= result <= 1
-        )
-    },
+    "schedule": _called(
+        "(step)", "a number from 0 to 1", lambda result, arguments: _is_number(result) and 0 <= result <= 1
+    ),
     "tracker": {
         "package": Required('ClassVar[str] = ""', "text", _is_text),
         "start": Required(
@@ -419,7 +399,6 @@ EXTERNAL_SLOTS = frozenset({"env", "model", "engine", "tracker"})
 
 
 def _is_own(kind: type) -> bool:
-    """Whether a class is part of groupwise."""
     return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
@@ -462,7 +441,6 @@ def _guard(method: Callable[..., Any], part: type, slot: str, name: str, require
 
 
 def check_drawn_tasks(curriculum: object, tasks: object, num: int) -> None:
-    """Raise a ConfigError if a curriculum did not give `num` tasks."""
     if not _is_list_of(tasks, "Task") or len(tasks) != num:  # type: ignore[arg-type]
         raise ConfigError(
             f"the curriculum {type(curriculum).__name__}: next returned {describe_value(tasks)}; expected a list of "
@@ -507,7 +485,6 @@ def _check(thing: Any, where: str, members: Mapping[str, str]) -> None:
 
 
 def _takes(method: Any, written: str) -> bool:
-    """Whether a method can be called with these parameters."""
     by_place, _, by_name = ([name for name in names.split(", ") if name] for names in written[1:-1].partition("*"))
     try:
         inspect.signature(method).bind(*by_place, **dict.fromkeys(by_name))

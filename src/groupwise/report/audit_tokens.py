@@ -107,7 +107,6 @@ class TokenTally:
         )
 
     def add(self, table: StepTable, credits: Mapping[str, Credit], tokens: TokenTable) -> None:
-        """Add one chunk's tokens, given the advantages of its steps."""
         valued = [_value_tokens(name, own, table, credits[name], tokens) for name, own in self._algorithms.items()]
         self._add_movers(table, tokens, valued[0], valued[-1])
         trains_RK = np.stack([given.trains for given in valued])

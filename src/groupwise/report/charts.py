@@ -143,7 +143,6 @@ def draw_chart(
 
 
 def draw_card(title: str, last: str, drawing: Html, *meanings: str, kind: str = "card") -> Html:
-    """A drawing with its title, its last value and its meanings."""
     caption = tag("figcaption", tag("h3", title), tag("span", last, class_="last") if last else None)
     return tag("figure", caption, drawing, [tag("p", words, class_="meaning") for words in meanings], class_=kind)
 
@@ -151,7 +150,6 @@ def draw_card(title: str, last: str, drawing: Html, *meanings: str, kind: str = 
 def draw_band(
     across: Axis, up: Axis, lower: Sequence[tuple[float, float]], upper: Sequence[tuple[float, float]], kind: str
 ) -> Html:
-    """The area between two lines."""
     places = " L".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in [*upper, *reversed(lower)])
     return tag("path", d=f"M{places}Z" if places else "", class_=kind)
 
@@ -312,7 +310,6 @@ SHADES = 6
 
 
 def draw_intervals(scores: Sequence[tuple[str, TaskSetScore]], *, is_share: bool) -> Html:
-    """Scores and their intervals on one axis, one row each."""
     width, row, foot = 400.0, 34.0, 22.0
     bounds = [bound for _, score in scores for bound in score.interval]
     across = make_value_axis(bounds, 12.0, width - 20.0, share=is_share)

@@ -95,11 +95,9 @@ class DerivedCredit:
         ]
 
     def credit_channels(self) -> dict[str, list[float]]:
-        """The advantage of each row in each further channel, by name."""
         return {name: credit.values.tolist() for name, credit in self.algorithm.channel_credit(self.table).items()}
 
     def find_peers(self) -> list[tuple[ComparisonGroup, ...]]:
-        """The groups of each row."""
         levels = [
             (_describe_shared(trace.part), _count_members(trace.label), spans_rollouts(self.table, trace.label))
             for trace in _walk_comparisons(self.credit.trace)
@@ -347,7 +345,6 @@ class CreditedTokens:
 
     @property
     def trained(self) -> FloatArray:
-        """The advantages of the tokens that train."""
         return self.values[self.trains]
 
     def describe(self) -> str:

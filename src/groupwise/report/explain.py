@@ -118,7 +118,6 @@ def explain_step(table: StepTable, credit: Credit, *, task: str | int, rollout: 
 
 
 def explain_channels(table: StepTable, algorithm: Algorithm, step: int) -> dict[str, Explanation]:
-    """Explain the advantage of one step in each further channel, by name."""
     return {name: _explain_trace(table, credit.trace, step) for name, credit in algorithm.channel_credit(table).items()}
 
 
@@ -254,7 +253,6 @@ def _list_counted(
 
 
 def _group_by_rollout(table: StepTable, steps: IntArray) -> dict[int, IntArray]:
-    """The steps of each rollout, in the order of rollouts."""
     return {rollout: steps[table.rollout[steps] == rollout] for rollout in sorted(set(table.rollout[steps].tolist()))}
 
 
@@ -426,7 +424,6 @@ def discount(rewards: Sequence[float | Fraction], gamma: float) -> Fraction:
 
 
 def find_distinct(values: Sequence[float | Fraction], decimals: int) -> list[float]:
-    """The distinct values after rounding."""
     return sorted({round(float(value), decimals) for value in values})
 
 

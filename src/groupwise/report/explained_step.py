@@ -176,7 +176,6 @@ class TokenExplanation:
 def explain_token(
     algorithm: Algorithm, table: StepTable, credit: Credit, tokens: TokenTable, *, step: int, position: int
 ) -> TokenExplanation:
-    """Explain the advantage of the token at a position of a step's response."""
     if 0 <= position < tokens.num_forced(step):
         return TokenExplanation(
             position=position,

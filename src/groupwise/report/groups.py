@@ -126,7 +126,6 @@ class PlayedGroup:
 
     @property
     def steps(self) -> list[PlayedStep]:
-        """The steps of its own rollouts."""
         return [step for rollout in self.rollouts for step in rollout.steps]
 
     @property
@@ -183,7 +182,6 @@ def describe_missing_details(groups: Iterable[PlayedGroup]) -> str:
 
 
 def describe_set_aside(group: PlayedGroup) -> str:
-    """Which rollouts were left out, and by which part."""
     numbers_by: dict[str, list[str]] = {}
     for rollout in group.set_aside:
         numbers_by.setdefault(rollout.set_aside_by, []).append(str(rollout.rollout))

@@ -64,7 +64,6 @@ def cut_text(value: str, max_characters: int) -> Html:
 
 
 def render(template: str, **values: Any) -> Html:
-    """Render a template of this package; values are escaped unless they are markup."""
     return Html(_open_templates().get_template(template).render(values))
 
 

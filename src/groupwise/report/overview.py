@@ -162,7 +162,6 @@ def find_verdict(folder: RunFolder) -> RunVerdict | None:
 
 
 def list_verdicts(folder: RunFolder) -> list[RunVerdict]:
-    """The results on every evaluated task set, by name."""
     rows = folder.journal.evaluations()
     return [make_verdict(rows, split) for split in sorted({row.split for row in rows})]
 

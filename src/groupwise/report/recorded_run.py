@@ -25,18 +25,8 @@ ROLLOUT_COLUMNS = ("update", "task", "rollout", "stop", "outcome", "success", "o
 STEP_COLUMNS = ("observation", "action", "response", "flaw", "reward", "credit", "compared")
 CREDIT_COLUMNS = ("update", "task", "rollout", "step", *STEP_COLUMNS)
 EVALUATION_COLUMNS = (
-    "update",
-    "split",
-    "success",
-    "low",
-    "high",
-    "tasks",
-    "rollouts",
-    "faults",
-    "outcome",
-    "steps",
-    "tokens",
-    "task_set",
+    *("update", "split", "success", "low", "high", "tasks"),
+    *("rollouts", "faults", "outcome", "steps", "tokens", "task_set"),
 )
 ALARM_COLUMNS = ("update", "name", "action", "sentence")
 CHANGE_COLUMNS = ("update", "path", "before", "after")
@@ -69,7 +59,6 @@ class RecordedRun:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All settings, as in the run's `config.toml`."""
         return self._folder.settings
 
     def metrics(self) -> Any:
@@ -114,7 +103,6 @@ class RecordedRun:
         return make_frame(rows, EVALUATION_COLUMNS, self._library)
 
     def evaluation_rollouts(self) -> Any:
-        """One row per rollout of each evaluation."""
         rows = [asdict(row) for row in self._folder.journal.evaluations()]
         names = ["update", *list(EvaluatedRollout.__dataclass_fields__)[1:]]
         return make_frame(({"update": row["number"], **row} for row in rows), names, self._library)

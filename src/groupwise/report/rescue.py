@@ -100,7 +100,6 @@ def rescue_of(group: PlayedGroup) -> Rescue | None:
 def find_recent_rescues(
     folder: RunFolder, last: Sequence[PlayedGroup], *, max_rescues: int
 ) -> list[tuple[int, Rescue]]:
-    """The rescued groups of the last updates, newest first; `last` are the groups of the last update."""
     rescues: list[tuple[int, Rescue]] = []
     for place, number in enumerate(folder.updates[: -MAX_UPDATES - 1 : -1]):
         groups = read_groups(folder, number) if place else last

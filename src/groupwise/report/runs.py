@@ -118,7 +118,6 @@ def flatten_shared(settings: Mapping[str, Any], *own: str) -> dict[str, Any]:
 
 
 def find_differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The paths of settings with several values."""
     paths = dict.fromkeys(path for flat in settings for path in flat)
     return [path for path in paths if len({repr(flat.get(path)) for flat in settings}) > 1]
 
@@ -240,7 +239,6 @@ def sum_up(variants: Sequence[VariantRuns]) -> Results | None:
 
 
 def check_one_task_set(evaluated: Sequence[tuple[RunRecord, RunVerdict]]) -> None:
-    """Raise an error if evaluations cannot be compared."""
     (first, known), *others = evaluated
     for run, verdict in others:
         if verdict.after.task_set != known.after.task_set:
@@ -276,7 +274,6 @@ def _compare(variant: VariantResult, over: VariantResult) -> Improvement:
 
 
 def _as_column(values: Sequence[float]) -> FloatArray:
-    """Scores as one stratum."""
     return np.array(values, dtype=np.float64)[:, None]
 
 

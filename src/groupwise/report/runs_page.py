@@ -125,7 +125,6 @@ def render_runs_page(variants: Sequence[VariantRuns], *, name: str) -> str:
 
 
 def write_ranking(results: Results) -> str:
-    """The result of several variants in one or two sentences."""
     is_share = results.measure == "success"
     ranked = sorted(results.variants, key=lambda variant: -variant.final.value)
     best = ranked[0]

@@ -81,13 +81,11 @@ def find_latest_checkpoint(folder: Path) -> Path | None:
 
 
 def set_latest(folder: Path, name: str) -> None:
-    """Write the name of a checkpoint into `latest`."""
     with write_atomic(folder / LATEST, flush=True) as draft:
         draft.write_text(name + "\n", encoding="ascii")
 
 
 def damage_error(path: Path, what: str) -> TrainingError:
-    """The error for a checkpoint that changed since it was written."""
     return TrainingError(f"checkpoint {path} is damaged ({quote_line(what)}); {advise_resuming(path.parent)}")
 
 

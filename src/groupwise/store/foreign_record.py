@@ -41,7 +41,6 @@ class Record:
     """What `line` counts: lines, or rows of a Parquet file."""
 
     def error(self, name: str, fault: str, advice: str) -> FileError:
-        """An error about one field."""
         where = f"{self.path}, {self.unit} {self.line}: field {self._path_of(name)!r}"
         return FileError(f"{where} {fault}; {advice}", row=self.line)
 
@@ -49,11 +48,9 @@ class Record:
         return f"{self.inside}.{name}" if self.inside else name
 
     def first(self, names: Iterable[str]) -> str | None:
-        """The first of these fields that the record has."""
         return next((name for name in names if name in self.fields), None)
 
     def id(self, name: str) -> str | int:
-        """An id: text or an integer."""
         value = self._require(name)
         if type(value) is str or type(value) is int:
             return value
@@ -72,7 +69,6 @@ class Record:
         raise self.error(name, f"is {quote_json(value)}", "it takes a number")
 
     def integer(self, name: str) -> int:
-        """A whole number."""
         value = self.number(name)
         if value != value // 1:
             raise self.error(name, f"is {quote_json(value)}", "it takes a whole number")
@@ -87,7 +83,6 @@ class Record:
         raise self.error(name, f"is {quote_json(value)}", "it takes true or false")
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """A boolean with a default."""
         return default if self.fields.get(name) is None else self.truth(name)
 
     def integers(self, name: str) -> list[int]:

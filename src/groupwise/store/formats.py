@@ -25,7 +25,6 @@ GROUPWISE = "groupwise"
 
 
 def list_formats() -> tuple[str, ...]:
-    """Names that `open_rollouts` takes."""
     return (AUTO, GROUPWISE, *FOREIGN)
 
 

@@ -90,7 +90,6 @@ class Alarm:
 
     @property
     def line(self) -> str:
-        """The alarm as one line of text."""
         verb = "stopped by" if self.action == "stop" else "alarm"
         return f"{verb} {self.name} after update {self.number}: {self.sentence}"
 
@@ -110,7 +109,6 @@ class SettingChange:
 
     @property
     def line(self) -> str:
-        """The change as one line of text."""
         return f"from update {self.number + 1} on: {self.path} was {self.before!r}, is {self.after!r}"
 
 
@@ -187,16 +185,13 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
         self._database.close()
 
     def check_open(self) -> None:
-        """Raise a FileError if the journal was closed."""
         self._database.check_open()
 
     @property
     def past_rollouts(self) -> PastRollouts:
-        """Past rollouts by task."""
         return PastRollouts(self._database)
 
     # Writing: each in one transaction.
@@ -320,7 +315,6 @@ class Journal:
         return check_digest_chain(self._database, last)
 
     def find_damage(self) -> str | None:
-        """What SQLite finds wrong with the file, or None."""
         return find_damage(self._database)
 
     def rewrite_up_to(self, number: int) -> None:
@@ -348,11 +342,9 @@ class Journal:
         return -1 if number is None else int(number)
 
     def update_numbers(self) -> list[int]:
-        """Numbers of all updates, in order."""
         return [int(number) for (number,) in self._database.execute("SELECT number FROM updates ORDER BY number")]
 
     def curve(self, name: str) -> list[tuple[int, float]]:
-        """A metric's value per update."""
         rows = self._database.execute("SELECT number, value FROM metrics WHERE name = ? ORDER BY number", (name,))
         with report_damage(self._path):
             return [(int(number), float(value)) for number, value in rows if value is not None]
@@ -364,7 +356,6 @@ class Journal:
             return {str(name): float(value) for name, value in rows if value is not None}
 
     def metric_names(self) -> list[str]:
-        """The names of all metrics in the journal."""
         return [str(name) for (name,) in self._database.execute("SELECT DISTINCT name FROM metrics ORDER BY name")]
 
     def rollouts(self) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from groupwise.data.records import SCHEMA
 from groupwise.store.run_folder import DAMAGED_JOURNAL
 from groupwise.system.errors import FileError, GroupwiseError
-from groupwise.system.files import find_file_system
+from groupwise.system.files import is_shared_with_machines
 from groupwise.system.text import quote_line
 
 TABLES = """
@@ -80,17 +80,8 @@ CREATE TABLE IF NOT EXISTS pending (
 """`pending` holds rollouts that were sampled ahead. `number` is the update that wrote them, `following` the update that
 learns from them."""
 LINKED_TABLES = (
-    *(
-        "updates",
-        "metrics",
-        "trajectories",
-        "faults",
-        "past_rollouts",
-        "replayed",
-        "set_aside",
-        "asked_for",
-        "part_states",
-    ),
+    *("updates", "metrics", "trajectories", "faults", "past_rollouts", "replayed"),
+    *("set_aside", "asked_for", "part_states"),
 )
 """Tables in the chain of digests, written in the transaction of their update."""
 BESIDE_UPDATES = ("evaluations", "alarms", "changes")
@@ -127,19 +118,16 @@ class JournalDatabase(sqlite3.Connection):
     is_closed = False
 
     def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
-        """As in sqlite3."""
         self.check_open()
         cursor: sqlite3.Cursor = self.cursor(_Cursor).execute(sql, values)
         return cursor
 
     def executemany(self, sql: str, rows: Iterable[Any], /) -> sqlite3.Cursor:
-        """As in sqlite3."""
         self.check_open()
         cursor: sqlite3.Cursor = self.cursor(_Cursor).executemany(sql, rows)
         return cursor
 
     def close(self) -> None:
-        """As in sqlite3."""
         self.is_closed = True
         super().close()
 
@@ -213,7 +201,7 @@ def _make_damage_error(path: Path, error: Exception) -> FileError:
 def connect(path: Path) -> JournalDatabase:
     """Open a journal for writing; a new one gets its tables."""
     # SQLite's write-ahead log needs shared memory, which works between processes of one machine only.
-    is_shared = find_file_system(path.parent).is_shared
+    is_shared = is_shared_with_machines(path.parent)
     database = _open(str(path), path, uri=False, timeout=MAX_SHARED_WAIT if is_shared else MAX_WAIT)
     try:
         check_schema(database, path)  # before anything is written into a file with another schema

@@ -29,7 +29,7 @@ from uuid import uuid4
 
 from groupwise.store.run_folder import LOCK
 from groupwise.system.errors import FileError, TrainingError
-from groupwise.system.files import find_file_system
+from groupwise.system.files import is_shared_with_machines
 from groupwise.system.text import quote_line
 
 HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
@@ -55,7 +55,6 @@ class RunLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds the lock."""
         return self._let_go is not None
 
     def acquire(self) -> None:
@@ -163,7 +162,7 @@ def _lock(path: Path) -> tuple[int, RunLease | None]:
                     "process at a time",
                     *(path.parent, fault, path.name, BEAT_SECONDS),
                 )
-            if fault is not None or find_file_system(path.parent).is_shared:
+            if fault is not None or is_shared_with_machines(path.parent):
                 lease = RunLease(path)
                 lease.take()
                 return descriptor, lease
@@ -200,7 +199,6 @@ def _flock(descriptor: int, path: Path) -> str | None:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -354,7 +352,6 @@ class RunLease:
 
 
 def describe_taken(folder: Path, holder: str) -> str:
-    """The error message for a folder that another process writes."""
     return f"{folder} is being written by {holder}; wait until that ends, end it, or choose another folder"
 
 

@@ -73,7 +73,6 @@ class Shape:
         self._kinds: dict[str, set[type]] = {}
 
     def add(self, row: RolloutRow) -> None:
-        """Add one row."""
         for name, value in row.items():
             self._kinds.setdefault(name, set()).add(type(value))
 
@@ -88,7 +87,6 @@ class Shape:
         return tuple(coded)
 
     def schema(self, pyarrow: Any, meta: Mapping[str, Any] | None) -> Any:
-        """The Arrow schema with the header."""
         coded = self.json_columns()
         types = {
             Storage.INTEGERS: pyarrow.list_(pyarrow.int64()),
@@ -176,14 +174,12 @@ class ParquetFile:
                     progress(size * number // total)
 
     def open(self) -> Any:
-        """The file, opened by pyarrow."""
         pyarrow = import_pyarrow()
         with self._report_damage():
             # Without read-ahead: a row group may be as large as the file.
             return pyarrow.parquet.ParquetFile(self.path, buffer_size=1 << 20, pre_buffer=False)
 
     def read_notes(self, file: Any) -> Mapping[bytes, bytes]:
-        """The file's metadata by key."""
         with self._report_damage():
             return file.schema_arrow.metadata or {}
 

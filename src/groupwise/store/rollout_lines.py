@@ -79,7 +79,6 @@ class JsonLines:
         return cls(path, is_compressed=read_first_bytes(path).startswith(GZIP_MAGIC))
 
     def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
-        """The parsed value of every line."""
         for number, line in self._read_lines(progress):
             try:
                 value = parse_json(line.decode("utf-8"))

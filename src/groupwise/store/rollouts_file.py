@@ -81,12 +81,10 @@ class RolloutsFile:
 
     @classmethod
     def of(cls, file: JsonLines | ParquetFile, read_rows: ReadRows, meta: Mapping[str, Any]) -> RolloutsFile:
-        """A file with a reader of its format."""
         size = file.path.stat().st_size
         return cls(file.path, meta, size, file.unit, file.is_compressed, read_rows)
 
     def rows(self, progress: Progress | None = None) -> Iterator[RolloutRow]:
-        """Stream the checked rows."""
         return (row for _, row in self._check_rows(progress, looks_inside=True))
 
     def hold(self) -> RolloutsFile:
@@ -360,7 +358,6 @@ class _Run(NamedTuple):
 
     @classmethod
     def write(cls, sorted_rows: Iterable[_ScopeRows], folder: Path) -> _Run:
-        """Write rows into a new file."""
         sizes = []
         try:
             with NamedTemporaryFile(dir=folder, delete=False) as file:

@@ -63,11 +63,9 @@ class RunPaths:
         return self.checkpoints / name_checkpoint(number)
 
     def checkpoint_numbers(self) -> list[int]:
-        """The updates that have a checkpoint, in order."""
         return sorted([int(path.name) for path in self.checkpoints.glob("[0-9]*") if path.name.isdecimal()])
 
     def holds_run(self) -> bool:
-        """Whether a run was started here."""
         return self.journal.exists() or self.checkpoints.exists()
 
     def write_config(self, settings: Mapping[str, Any]) -> None:

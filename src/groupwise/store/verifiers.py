@@ -82,7 +82,6 @@ def _make_rows(episode: Record, trace: Record, left_out: Counter[str]) -> list[R
 
 
 def _read_shared_columns(episode: Record, trace: Record, agent: Record | None) -> dict[str, Any]:
-    """The values that all rows of a trace share."""
     name = (agent.text("name") if agent is not None else None) or "agent"
     task = _read_task(trace) or _read_task(episode)
     if task is None:

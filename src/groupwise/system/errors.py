@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from groupwise.system.other_names import OTHER_NAMES
-
 MAX_NAMES = 5
 """How many valid names an error message lists."""
 MAX_NAME = 200
@@ -40,7 +38,6 @@ class Problem(NamedTuple):
 
     @classmethod
     def of_unknown(cls, path: Sequence[str], valid: Iterable[str]) -> Problem:
-        """The problem of a name that is not valid."""
         names = [*valid]
         return cls(tuple(path), f"unknown setting; {nearest(path[-1], names)}", not find_near(path[-1], names))
 
@@ -166,3 +163,64 @@ def list_names(names: Iterable[str], *, listed_by: str = "") -> str:
     command = f"; {listed_by} lists them" if listed_by else ""
     rest = f", ... ({len(listed)} in all{command})" if len(listed) > MAX_NAMES else ""
     return f"{', '.join(listed[:MAX_NAMES]) or '(none)'}{rest}"
+
+
+OTHER_NAMES = {
+    name: setting
+    for setting, names in {
+        "rollout.group_size": (
+            "attempts group_size n n_samples_per_prompt "
+            "num_generations num_return_sequences num_rollouts rollouts_per_example"
+        ),
+        "evaluation.rollouts": "evaluation.attempts evaluation.group_size evaluation.n",
+        "engine.context": "context_length",
+        "rollout.lag": "lag",
+        "engine": "rollout.engine training.engine",
+        "rollout.action_parser": "action_rule",
+        "rollout.history.steps": "history_length",
+        "rollout.max_staleness": "max_age",
+        "rollout.max_tokens": "max_completion_length max_new_tokens max_response_length max_tokens",
+        "rollout.history": "memory",
+        "rollout.plan": "plan",
+        "rollout.system": "system_prompt",
+        "rollout.temperature": "temperature",
+        "training.tasks": "batch_size train_batch_size",
+        "evaluation.every": "eval_steps test_freq",
+        "training.updates": "num_train_epochs total_epochs total_training_steps training.max_steps updates",
+        "training.checkpoint_every": "save_freq save_steps",
+        "checkpoints.keep": "save_total_limit",
+        "training.weight_sync": "weight_transfer",
+        "training.learner.token_budget": (
+            "gradient_accumulation_steps per_device_train_batch_size ppo_max_token_len_per_gpu"
+        ),
+        "training.learner": "learner",
+        "training.learner.learning_rate": "learning_rate lr",
+        "training.learner.schedule": "lr_scheduler_type",
+        "training.learner.max_grad_norm": "max_grad_norm",
+        "training.learner.passes": "num_iterations ppo_epochs",
+        "training.learner.optimizer": "optim",
+        "training.learner.minibatches": "ppo_mini_batch_size steps_per_generation",
+        "warm_start.learning_rate": "warm_start.lr",
+        "training.learner.schedule.warmup_steps": "warmup_ratio warmup_steps",
+        "training.learner.weight_decay": "weight_decay",
+        "algorithm.rollout_filters": "admissions",
+        "algorithm.method": "adv_estimator advantage_estimator method recipe",
+        "algorithm.loss.penalties": "beta entropy_coeff kl_coef kl_loss_coef",
+        "algorithm.loss.surrogate": "clip_ratio cliprange epsilon epsilon_high",
+        "algorithm.hint": "guidance",
+        "algorithm.loss.aggregate": "loss_agg_mode loss_type",
+        "algorithm.scorers": "measures",
+        "algorithm.advantage.scale": "norm_adv_by_std_in_grpo scale_rewards",
+        "env": "environment",
+        "model.lora_rank": "lora_r lora_rank peft_config",
+        "model.lora_targets": "lora_target_modules",
+        "model.path": "model_name_or_path model_path",
+        "task_set": "panel",
+        "trackers": "report_to",
+        "rewards": "reward_funcs",
+        "warm_start.expert_noise": "sloppiness",
+        "engine.kind": "use_vllm",
+    }.items()
+    for name in names.split()
+}
+"""Settings by the names that other trainers and earlier versions give them: a name alone, or a path."""

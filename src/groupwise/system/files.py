@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -72,7 +71,6 @@ def write_atomic(path: Path, *, advice: str = "", flush: bool = False) -> Iterat
 
 
 def flush_file(path: Path) -> None:
-    """Flush a file to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -113,35 +111,26 @@ def parse_value(text: str) -> Any:
 
 MOUNTS = Path("/proc/self/mountinfo")
 """Linux's list of mounts; other systems have none."""
-LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "xfs", "zfs"} | {
-    "overlay",
-    "ramfs",
-    "rootfs",
-    "tmpfs",
+LOCAL = {
+    *("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "xfs", "zfs"),
+    *("overlay", "ramfs", "rootfs", "tmpfs"),
 }
 """Local file systems. All others (NFS, Lustre, GPFS, CIFS, Ceph, FUSE, 9p, ...) count as shared by several machines."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-@dataclass(frozen=True)
-class FileSystem:
-    """The file system of a folder."""
-
-    kind: str
-    """The system's name for it, such as `ext4` or `nfs4`; empty = unknown, as outside Linux."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other machines may write there too."""
-        return bool(self.kind) and self.kind not in LOCAL
+def is_shared_with_machines(folder: Path) -> bool:
+    """Whether other machines may write into a folder, which need not exist yet."""
+    kind = find_file_system(folder)
+    return bool(kind) and kind not in LOCAL
 
 
-def find_file_system(folder: Path) -> FileSystem:
-    """The file system of a folder, which need not exist yet."""
+def find_file_system(folder: Path) -> str:
+    """The system's name for the file system of a folder, such as `ext4` or `nfs4`; empty = unknown (outside Linux)."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
-        return FileSystem("")
+        return ""
     place, mounted, kind = Path(os.path.realpath(folder)), Path(), ""
     for line in lines:
         words, _, rest = line.partition(" - ")
@@ -152,7 +141,7 @@ def find_file_system(folder: Path) -> FileSystem:
         # A later mount at the same place hides the earlier one.
         if place.is_relative_to(point) and len(point.parts) >= len(mounted.parts):
             mounted, kind = point, rest.split()[0]
-    return FileSystem(kind)
+    return kind
 
 
 # Digests of the files in a folder, to find a single flipped bit before a file is used.

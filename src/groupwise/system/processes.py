@@ -1,4 +1,4 @@
-"""Processes: a command with a supervisor process, the number of free cores, and torchrun's variables."""
+"""Processes: a command with a supervisor process, free cores and memory, and torchrun's variables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class GuardedProcess:
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def wait(self, seconds: float) -> None:
-        """Wait for its end, with a time limit."""
         deadline = time.monotonic() + seconds
         while self.is_alive() and time.monotonic() < deadline:
             time.sleep(min(0.02, seconds))
@@ -75,7 +74,6 @@ class GuardedProcess:
 
 
 def find_free_port() -> int:
-    """A free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
@@ -112,6 +110,44 @@ def read_thread_limit() -> int:
     """The first number in OMP_NUM_THREADS; 0 = none."""
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(first) if first.isdecimal() else 0
+
+
+# The free memory of this process, and the error for a model that does not fit into it.
+
+MEMINFO = Path("/proc/meminfo")
+LIMIT = Path("/sys/fs/cgroup/memory.max")
+UNITS = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
+
+
+def read_free_memory() -> float | None:
+    """Free bytes, within the limit of a container; None = unknown."""
+    if not MEMINFO.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+    free = float(lines["MemAvailable"].split()[0]) * 1024
+    limit = LIMIT.read_text().strip() if LIMIT.exists() else "max"
+    return free if limit == "max" else min(free, float(limit))
+
+
+def check_fits(needed: Mapping[str, float], available: float, *, remedy: str) -> None:
+    """Raise a ConfigError if more bytes are needed, in total, than are available; `remedy` says what to change."""
+    if sum(needed.values()) <= available:
+        return
+    parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in needed.items() if size)
+    raise ConfigError(
+        f"model: at least {format_bytes(sum(needed.values()))} of memory are needed ({parts}), but "
+        f"{format_bytes(available)} are available; {remedy}"
+    )
+
+
+def format_bytes(size: float) -> str:
+    """A number of bytes as text.
+
+    >>> format_bytes(512), format_bytes(1.5e6), format_bytes(23.04e9), format_bytes(2.6e15)
+    ('0.5 kB', '1.5 MB', '23.0 GB', '2.6 PB')
+    """
+    unit, name = next((known for known in UNITS if size >= known[0]), (1e3, "kB"))
+    return f"{size / unit:.1f} {name}"
 
 
 # The environment variables that torchrun sets for its processes. Their child processes must not see them.

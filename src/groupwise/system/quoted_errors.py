@@ -82,7 +82,6 @@ class RuleResult:
 
 
 def describe_result(rule: Callable[[Subject], str], status: Status, found: str) -> RuleResult:
-    """The result of a rule, with its name and its reason."""
     return RuleResult(rule=rule.__name__, status=status, why=" ".join((rule.__doc__ or "").split()), found=found)
 
 

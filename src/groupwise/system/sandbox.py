@@ -230,7 +230,6 @@ _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 
 
 def can_filter_calls() -> bool:
-    """Whether the kernel of this machine supports such a filter."""
     if not sys.platform.startswith("linux") or platform.machine() not in _MACHINES:
         return False
     action = ctypes.c_uint32(_KILL)
@@ -253,7 +252,6 @@ def filter_calls() -> bool:
 
 
 def build_filter(column: int, architecture: int, *, own_process: int) -> list[bytes]:
-    """The filter as BPF instructions."""
     program = [
         _step(_LOAD, _ARCHITECTURE_AT),
         _step(_EQUAL, architecture, yes=1),

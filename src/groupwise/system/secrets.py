@@ -83,7 +83,6 @@ def make_redactor(min_characters: int = MIN_VALUE_CHARACTERS) -> Callable[[str],
 
 
 def redact_all(value: Any) -> Any:
-    """Plain data with every text redacted."""
     return _in_texts(value, make_redactor())
 
 

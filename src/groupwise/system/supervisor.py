@@ -18,7 +18,6 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the given command, and exit with its status."""
     second = os.fork()
     if second:
         _wait_for(second)

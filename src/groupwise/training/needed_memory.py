@@ -11,7 +11,7 @@ from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.models.outline import ModelPlan
 from groupwise.models.pretrained import PretrainedModel
 from groupwise.parts.part import Part
-from groupwise.system.memory import check_fits
+from groupwise.system.processes import check_fits
 from groupwise.training.config.engine_config import LocalEngine
 from groupwise.training.config.run_config import RunConfig
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from groupwise.cli import doctor as machine
 from groupwise.engines.transformers.engine import TransformersEngine
 from groupwise.learner.local import LocalLearner
-from groupwise.system.memory import format_bytes
+from groupwise.system.processes import format_bytes
 from groupwise.training.config.run_file import load_run
 from groupwise.training.doctor import hardware
 from groupwise.training.doctor.doctor import estimate_sizes

@@ -24,7 +24,7 @@ from groupwise.models.quietly import save_model
 from groupwise.parts.part import Part
 from groupwise.parts.slots import Loss
 from groupwise.store.run_folder import RunPaths
-from groupwise.system import memory as free_memory
+from groupwise.system import processes
 from groupwise.system.errors import ConfigError
 from groupwise.training.config.run_file import load_run
 from groupwise.training.doctor import hardware
@@ -72,7 +72,7 @@ def _no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def set_available(monkeypatch: pytest.MonkeyPatch, size: float) -> None:
-    for place in (free_memory, machine):
+    for place in (processes, machine):
         monkeypatch.setattr(place, "read_free_memory", lambda: size)
 
 
@@ -249,7 +249,7 @@ def test_of_a_gpu_what_torch_keeps_for_later_can_be_had(monkeypatch: pytest.Monk
         monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
     assert device.read_free_memory(torch.device("cuda")) == 4.5e9
     assert device.read_free_memory(torch.device("cpu")) == AVAILABLE
-    monkeypatch.setattr(free_memory, "read_free_memory", lambda: None)
+    monkeypatch.setattr(processes, "read_free_memory", lambda: None)
     assert device.read_free_memory(torch.device("cpu")) == device.read_memory_size(torch.device("cpu"))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.system import files as file_system
-from groupwise.system.files import FileSystem, find_file_system
+from groupwise.system.files import find_file_system, is_shared_with_machines
 
 LINES = """\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -42,18 +42,17 @@ def mounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 @pytest.mark.usefixtures("mounts")
 def test_the_innermost_mount_counts_and_of_several_at_a_place_the_last(folder: str, kind: str, is_shared: bool) -> None:
-    system = find_file_system(Path(folder))
-    assert (system.kind, system.is_shared) == (kind, is_shared)
+    assert (find_file_system(Path(folder)), is_shared_with_machines(Path(folder))) == (kind, is_shared)
 
 
 def test_a_link_leads_to_where_the_files_are(mounts: Path, tmp_path: Path) -> None:
     mounts.write_text(f"{LINES}35 27 0:55 / {tmp_path / 'nfs'} rw - nfs server:/runs rw\n")
     (tmp_path / "nfs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "nfs")
-    assert find_file_system(tmp_path / "link" / "run").kind == "nfs"
+    assert find_file_system(tmp_path / "link" / "run") == "nfs"
 
 
 def test_where_nothing_is_listed_a_folder_is_taken_for_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_system, "MOUNTS", tmp_path / "nowhere")
-    assert find_file_system(tmp_path) == FileSystem("")
-    assert not FileSystem("").is_shared
+    assert find_file_system(tmp_path) == ""
+    assert not is_shared_with_machines(tmp_path)

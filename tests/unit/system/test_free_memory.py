@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.system import memory as free_memory
+from groupwise.system import processes
 from groupwise.system.errors import ConfigError
-from groupwise.system.memory import check_fits, format_bytes, read_free_memory
+from groupwise.system.processes import check_fits, format_bytes, read_free_memory
 
 TABLE = "MemTotal:       16000000 kB\nMemFree:         1000000 kB\nMemAvailable:    8000000 kB\n"
 
@@ -22,13 +22,13 @@ def test_a_container_may_have_less_than_is_available(
     (tmp_path / "meminfo").write_text(TABLE)
     if limit is not None:
         (tmp_path / "memory.max").write_text(limit)
-    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(free_memory, "LIMIT", tmp_path / "memory.max")
+    monkeypatch.setattr(processes, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(processes, "LIMIT", tmp_path / "memory.max")
     assert read_free_memory() == expected
 
 
 def test_a_system_that_does_not_say_is_not_guessed_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(processes, "MEMINFO", tmp_path / "meminfo")
     assert read_free_memory() is None
 
 

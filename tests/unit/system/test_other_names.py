@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.system.errors import ConfigError, Problem
-from groupwise.system.other_names import OTHER_NAMES
+from groupwise.system.errors import OTHER_NAMES, ConfigError, Problem
 from groupwise.training.config.run_file import decode_run
 from tests.architecture.settings import is_setting
 

@@ -21,7 +21,7 @@ from groupwise.models.causal_lm import choose_device, read_free_memory
 from groupwise.models.outline import plan_model
 from groupwise.models.pretrained import ALL_LINEAR, PretrainedModel
 from groupwise.system.errors import EngineFault
-from groupwise.system.memory import check_fits
+from groupwise.system.processes import check_fits
 from groupwise.system.text import quote_line
 
 MAX_PAUSE = 600.0
