@@ -234,10 +234,9 @@ def time_remote() -> Numbers:
     from groupwise.engines.engine import Request
 
     try:
-        from groupwise.engines.client import ServerEngine
+        from groupwise.engines.client import Replicas, ServerEngine
         from groupwise.engines.http_client import ServerClient, ServerFault
         from groupwise.engines.replica import Replica, ask_server
-        from groupwise.engines.replicas import Replicas
     except ImportError:
         from groupwise.engines.remote.engine import ServerEngine  # type: ignore[import-not-found]
         from groupwise.engines.remote.http_client import ServerClient, ServerFault  # type: ignore[import-not-found]

@@ -32,7 +32,7 @@ from groupwise.engines.sampling import draw_tokens
 from groupwise.engines.static_cache.attention import attend_in_lanes, has_kernel, switch_attention
 from groupwise.engines.static_cache.cache import make_additive_mask
 from groupwise.engines.static_cache.engine import LOOK_EVERY, StaticCacheEngine
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 
 NEW_TOKENS = 64
 CASES = ((256, 200), (256, 400), (64, 200), (64, 400))

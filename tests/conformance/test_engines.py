@@ -17,7 +17,7 @@ from groupwise.engines.conformance import RULES, check_engine, find_difference
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.scripted import ScriptedEngine
 from groupwise.engines.static_cache.engine import StaticCacheEngine
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.system.errors import ConfigError
 from groupwise.system.quoted_errors import NotTestedError, RuleResult
 from tests.conformance.wrong_engines import (

@@ -15,7 +15,7 @@ from groupwise.engines.engine import Generation, Request
 from groupwise.engines.open_engine import open_engine
 from groupwise.engines.static_cache.attention import has_kernel
 from groupwise.engines.static_cache.engine import StaticCacheEngine
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.system.errors import ConfigError
 from tests.unit.engines import layer_kernel_cases
 from tests.unit.engines.kernel_cases import CASES, measure_gap

@@ -14,7 +14,7 @@ from groupwise import Part, Task, methods
 from groupwise.data.records import Trajectory
 from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import Generation, Request
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs import Observation, Outcome
 from groupwise.learner.config import LearnerConfig
 from groupwise.models import TinyModel

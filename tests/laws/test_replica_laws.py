@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groupwise.engines.client import open_server_engine
+from groupwise.engines.client import choose_replica, open_server_engine
 from groupwise.engines.engine import Request
-from groupwise.engines.replicas import choose_replica
 from tests.effort import THOROUGH
 from tests.unit.engines.scripted_server import ScriptedServer, Trouble, break_off, die, say
 from tests.unit.engines.toy_model import ToyModel, make_source, make_weights

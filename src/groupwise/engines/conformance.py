@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 # The rules. The docstring of a rule says why it matters; users see it when their engine breaks the rule.
 
 MAX_CONTEXT = 4096
-"""Longest context that is tested in full."""
 ROUNDING = 1e-6
 
 
@@ -331,7 +330,6 @@ def old_weights_leave_nothing_behind(subject: Subject) -> str:
 NUM_REQUESTS = 12
 MAX_TOKENS = 6
 NUM_DRAWS = 400
-"""Single tokens that are sampled from one distribution."""
 DEVIATIONS = 5.0
 """Standard deviations by which a count or a mean may be off."""
 
@@ -374,7 +372,6 @@ class Subject:
 
     @cached_property
     def answers(self) -> list[Generation]:
-        """The answers to the requests, asked together."""
         return self.ask(self.requests)
 
     @cached_property
@@ -417,7 +414,6 @@ class Subject:
     def find_difference(
         self, requests: Sequence[Request], some: Sequence[Generation], others: Sequence[Generation]
     ) -> str:
-        """The first difference of two lists of answers that is not allowed; empty = none."""
         return find_difference(requests, some, others, max_gap=self.max_gap)
 
     @property

@@ -47,7 +47,6 @@ class VersionSpan(NamedTuple):
 
     version: int
     tokens: int
-    """Number of tokens."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

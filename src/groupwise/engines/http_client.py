@@ -24,11 +24,9 @@ from groupwise.system.errors import ConfigError, EngineFault
 from groupwise.system.text import quote_line
 
 CONNECT_SECONDS = 10.0
-"""Time-out of connecting to a server."""
 MAX_ANSWER_BYTES = 2**20
 """Size limit of an answer, unless the question decides it."""
 HEALTH_SECONDS = 10.0
-"""Time-out of each health check."""
 CHUNK_BYTES = 2**16
 REFUSALS = frozenset({400, 413, 422})
 """HTTP statuses that mean: the request is invalid."""
@@ -104,11 +102,9 @@ class ServerClient:
         weakref.finalize(self, _close_all, self._idle)
 
     def check_health(self) -> None:
-        """Raise a fault unless the server is healthy."""
         self.get("/health", what="say that it is healthy", timeout=HEALTH_SECONDS)
 
     def get(self, path: str, *, what: str, timeout: float, read: Read = read_json) -> Any:
-        """Send a GET request; see `post` for the arguments."""
         return self._call(_Call("GET", path, None, what, timeout, time.monotonic() + timeout, MAX_ANSWER_BYTES, read))
 
     def post(
@@ -221,7 +217,6 @@ class ServerClient:
             raise
 
     def _read(self, status: int, text: bytes, call: _Call) -> Any:
-        """The parsed answer; a fault if the status or the text is invalid."""
         if status in REFUSALS:
             raise RequestRefusedFault(f"the server {self.url} refused to {call.what} (status {status}: {_quote(text)})")
         if status != http.HTTPStatus.OK:

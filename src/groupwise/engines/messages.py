@@ -27,7 +27,6 @@ IS_PAUSED = "/is_paused"
 SERVER_INFO = "/server_info?config_format=json"
 
 MAX_VERSIONS = 10**7
-"""Versions per owner of weights."""
 ANSWER_BYTES = 2**16
 """Size limit of an answer without its tokens."""
 TOKEN_BYTES = 2**10
@@ -61,7 +60,6 @@ def describe_problem(error: ValidationError) -> str:
 
 
 def limit_bytes(num_tokens: int) -> int:
-    """Size limit of an answer about this many tokens."""
     return ANSWER_BYTES + TOKEN_BYTES * num_tokens
 
 
@@ -97,7 +95,6 @@ class WeightInfo(Message):
 
 
 def read_model(text: bytes) -> tuple[str, int | None]:
-    """The name and context of the model that is not an adapter."""
     for entry in ModelList.model_validate_json(text).data:
         if entry.parent is None:
             return entry.id, entry.max_model_len
@@ -105,7 +102,6 @@ def read_model(text: bytes) -> tuple[str, int | None]:
 
 
 def read_label(text: bytes) -> str:
-    """The label of the weights that a server has."""
     return WeightInfo.model_validate_json(text).weight_version
 
 
@@ -255,7 +251,6 @@ class ServerInfo(Message):
     precision: str
     """Of the engine."""
     vocabulary: int
-    """Number of token ids."""
     context: int | None = None
     """Maximum number of tokens of a prompt and its response together."""
 
@@ -299,7 +294,6 @@ def read_batch(text: bytes, requests: Sequence[Request], *, vocabulary: int) -> 
 
 
 def read_scores(text: bytes, sequences: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
-    """One log-prob per token of each response."""
     scores = ScoreAnswer.model_validate_json(text).scores
     found, needed = [len(row) for row in scores], [len(response) for _, response in sequences]
     if found != needed:

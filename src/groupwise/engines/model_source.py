@@ -73,11 +73,8 @@ def read_adapter_settings(model: object) -> dict[str, Any] | None:
         return None
     [settings] = adapters.values()
 
-    def write_plainly(value: Any) -> Any:
-        return sorted(value) if isinstance(value, set | frozenset) else str(value)
-
-    content: dict[str, Any] = json.loads(json.dumps(settings.to_dict(), default=write_plainly))
-    return {**content, "inference_mode": True}
+    text = json.dumps(settings.to_dict(), default=lambda value: sorted(value) if isinstance(value, set) else str(value))
+    return {**json.loads(text), "inference_mode": True}
 
 
 def write_adapter_folder(folder: Path, settings: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> None:

@@ -14,7 +14,7 @@ from groupwise.engines.engine import Engine, Request
 from groupwise.engines.static_cache.attention import has_kernel, measure_kernel_gap
 from groupwise.engines.static_cache.engine import StaticCacheEngine, unwrap_adapter
 from groupwise.engines.static_cache.own_layers import OwnLayers, has_own_layers
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.system.errors import ConfigError, EngineFault
 
 Precision = Literal["float32", "bfloat16"]
@@ -34,7 +34,6 @@ MAX_ROUNDING = 3.0
 """Allowed distance of our first layers from float32, in narrow precisions, as a multiple of the model's own distance.
 On a CPU it was 0.9 to 1.0 for correct layers, and 8 to 94 without rotation or with attention scaled twice."""
 COMPILED = ("RMSNorm", "MLP")
-"""Suffixes of the class names of modules that may be compiled."""
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +130,6 @@ def _open_static_cache(
 
 
 def check_decoding(decoding: Decoding, device: str) -> None:
-    """Raise ConfigError if graphs are set without a GPU."""
     if decoding == "graphs" and device != "cuda":
         raise ConfigError(
             f"engine.decoding: 'graphs' needs a CUDA device, but the model is on {device}; leave it at 'auto', or "
@@ -140,7 +138,6 @@ def check_decoding(decoding: Decoding, device: str) -> None:
 
 
 def check_shared_weights(model: PreTrainedModel, precision: Precision) -> None:
-    """Raise ConfigError if the engine would have to cast the learner's weights to share them."""
     if precision != "bfloat16":
         return
     for name, value in model.named_parameters():
@@ -173,7 +170,6 @@ def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
 
 
 def check_layers(engine: StaticCacheEngine) -> None:
-    """Raise EngineFault if our own layers compute something else than the model's."""
     trial = engine.make_layers_trial()
     if trial is None:
         return

@@ -37,7 +37,6 @@ class Node:
     """A machine of the cluster."""
 
     id: str
-    """Ray's id of it."""
     address: str
     """Its address for other machines."""
 
@@ -70,7 +69,6 @@ class RayCluster:
 
     @property
     def address(self) -> str:
-        """Its address for other processes."""
         address: str = self._ray.get_runtime_context().gcs_address
         return address
 
@@ -141,10 +139,8 @@ class Room:
     """Reserved room on nodes."""
 
     group: Any
-    """Ray's placement group."""
 
     def give_back(self) -> None:
-        """Free the room; objects placed there end."""
         from ray.util.placement_group import remove_placement_group
 
         remove_placement_group(self.group)
@@ -193,7 +189,6 @@ class _Host:
         self._content = make(node, node.id == home)
 
     def ask(self, method: str, arguments: Sequence[Any]) -> Any:
-        """Call a method of the object."""
         return getattr(self._content, method)(*arguments)
 
 
@@ -233,7 +228,6 @@ class LaunchedOn:
     """The cluster that a run was launched on."""
 
     address: str
-    """Of its head."""
     cpus: float
     """CPUs that each server of the run reserves."""
 

@@ -34,10 +34,8 @@ DYING_SECONDS = 30.0
 """How long a failed process is watched: if one of its workers died, it may take a while to end."""
 DYING_POLL_SECONDS = 0.1
 RESUME_SECONDS = 10.0
-"""Time-out of resuming a server after a failed weight sync."""
 
 CHECKSUM_BYTES = 2**24
-"""Size limit of an answer with the checksums of all weights."""
 
 State = Literal["in", "on trial", "out"]
 Answer = TypeVar("Answer")
@@ -98,12 +96,10 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
         return f"replica {self.number} ({self.client.url})"
 
     @property
     def version(self) -> int:
-        """Version of the weights of its last weight sync."""
         return self._adapter_versions[self._adapters[-1]] if self._adapters else self._handed[self._current][1]
 
     def count(self, **amounts: float) -> None:
@@ -119,7 +115,6 @@ class Replica:
             return tally
 
     def generate(self, request: Request) -> Generation:
-        """Answer one request."""
         since, model = self._current, self._model
         question = wire.write_generate(request, model=model)
         read = partial(wire.read_generate, request=request, vocabulary=self._vocabulary)
@@ -128,7 +123,6 @@ class Replica:
         return self._name_versions(response, since, model)
 
     def generate_batch(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer requests together, as one batch."""
         since, num_tokens = self._current, sum(request.max_tokens for request in requests)
         question = wire.BatchQuestion(requests=tuple(requests))
         read = partial(wire.read_batch, requests=requests, vocabulary=self._vocabulary)
@@ -146,7 +140,6 @@ class Replica:
         return [self._score_by_token(prompt, response, temperature) for prompt, response in sequences]
 
     def score_batch(self, sequences: Sequence[PromptAndResponse], temperature: float) -> list[tuple[float, ...]]:
-        """Score responses together, as one batch."""
         num_tokens = sum(len(response) for _, response in sequences)
         pairs = [(list(prompt), list(response)) for prompt, response in sequences]
         question, read = {"sequences": pairs, "temperature": temperature}, partial(wire.read_scores, sequences=pairs)
@@ -240,8 +233,8 @@ class Replica:
     def read_checksums(self) -> dict[str, Any] | None:
         """Checksums of the server's weights by its own parameter names; None if it has no such route."""
         ask = partial(self.client.post, "/weight_checker", {"action": "checksum"}, max_bytes=CHECKSUM_BYTES)
-        what, timeout = "compute checksums of its weights", self._sync_timeout
-        checksums = _dig(ask_optional_route(partial(ask, what=what, timeout=timeout)), "checksums")
+        ask = partial(ask, what="compute checksums of its weights", timeout=self._sync_timeout)
+        checksums = _dig(ask_optional_route(ask), "checksums")
         return checksums if isinstance(checksums, dict) else None
 
     def revive(self) -> None:
@@ -267,7 +260,6 @@ class Replica:
         threading.Thread(target=restart, daemon=True, name=f"revive {self.name}").start()
 
     def give_up(self) -> None:
-        """Break off all calls: the engine is closed."""
         self._is_given_up.set()
         self.client.abort()
 
@@ -282,7 +274,6 @@ class Replica:
         self._model, self._adapters = self.info.model, []
 
     def _prepare(self, deadline: float) -> None:
-        """Prepare a server for its first weights; it must have been started with our weight transfer plug-in."""
         try:
             self._step(deadline, "/init_weight_transfer_engine", {"init_info": {}}, "prepare for new weights")
         except ServerFault as fault:
@@ -306,9 +297,8 @@ class Replica:
             raise ServerFault(str(fault)) from None
 
     def _ask(self, path: str, question: Any, what: str, num_tokens: int, read: Callable[[bytes], Answer]) -> Answer:
-        limit, since = wire.limit_bytes(num_tokens), time.monotonic()
-        post = partial(self.client.post, path, question, what=what, timeout=self._request_timeout)
-        answer: Answer = post(max_bytes=limit, read=read)
+        limit, timeout, since = wire.limit_bytes(num_tokens), self._request_timeout, time.monotonic()
+        answer: Answer = self.client.post(path, question, what=what, timeout=timeout, max_bytes=limit, read=read)
         self.count(seconds=time.monotonic() - since)
         return answer
 
@@ -358,16 +348,13 @@ class ServerInfo:
     """A server's description of itself; None = it does not say."""
 
     model: str
-    """The model's name in requests."""
     label: str
-    """The server's label of its weights."""
     context: int | None
     """Maximum number of tokens of a prompt and its response together."""
     precision: str | None
     gives: frozenset[str] = frozenset({SCORES, VERSIONS})
     """The outputs of its answers in addition to tokens and log-probs."""
     vocabulary: int | None = None
-    """Number of token ids."""
     takes_batches: bool = False
     """Whether it answers a list of requests as one batch."""
     logprobs_mode: str | None = None
@@ -375,7 +362,6 @@ class ServerInfo:
 
 
 def ask_server(client: ServerClient, *, timeout: float) -> ServerInfo:
-    """Ask a server for its description."""
     model, context = client.get(wire.MODELS, what="say which model it serves", timeout=timeout, read=wire.read_model)
     try:
         label = client.get(wire.WEIGHT_INFO, what="say which weights it holds", timeout=timeout, read=wire.read_label)
@@ -409,7 +395,6 @@ def ask_server(client: ServerClient, *, timeout: float) -> ServerInfo:
 
 
 def check_server(client: ServerClient, info: ServerInfo, source: ModelSource, precision: str, timeout: float) -> None:
-    """Raise ConfigError if a server does not serve a run's model, or serves it with other settings."""
     size = int(source.model.config.get_text_config().vocab_size)
     where = f"engine.urls: the server {client.url}"
     if info.context is not None and info.context < 2:

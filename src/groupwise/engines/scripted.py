@@ -28,7 +28,6 @@ class ScriptedEngine:
         self.version, self.context = version, context
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer requests, in their order."""
         answers: list[Generation] = []
         for request in requests:
             ids: list[int] = []
@@ -44,9 +43,7 @@ class ScriptedEngine:
         return answers
 
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
-        """Log-probability 0 for every token."""
         return [(0.0,) * len(response) for _, response in sequences]
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
-        """Change the version; a script has no weights."""
         self.version = version

@@ -29,8 +29,7 @@ from groupwise.engines.server_processes import (
     stop_servers,
 )
 from groupwise.engines.vllm.command import vllm_command
-from groupwise.models.folder import find_adapter
-from groupwise.models.quietly import save_model
+from groupwise.models.folder import find_adapter, save_model
 from groupwise.system.errors import EngineFault, GroupwiseError
 from groupwise.system.text import quote_line
 
@@ -89,7 +88,6 @@ def _start(source: ModelSource, make_command: MakeCommand, *, folder: Path, **se
 
 
 def _find_place(source: ModelSource) -> Path:
-    """The folder of the servers' files: the run's own, or a temporary one."""
     return source.folder or Path(mkdtemp(prefix="groupwise-servers-"))
 
 
@@ -123,7 +121,6 @@ def _find_whole_model(source: ModelSource, place: Path) -> tuple[Path, int]:
 
 
 def _write_model(source: ModelSource, place: Path) -> Path:
-    """Write the run's model and tokenizer for servers."""
     folder = (place / MODEL).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -179,13 +176,11 @@ class HostedServer:
         return self._url.result()
 
     def stop(self) -> None:
-        """Stop it permanently."""
         self._is_stopped.set()
         if self._process is not None:
             self._process.stop()
 
     def _watch(self, start: Callable[[], ServerProcess]) -> None:
-        """Start the process, wait for its end, and end this process."""
         try:
             self._process = start()
             if self._is_stopped.is_set():  # `stop` was called during the start, when there was no process
@@ -233,7 +228,6 @@ class PlacedServer:
         """Do nothing: the cluster restarts it."""
 
     def stop(self) -> None:
-        """Stop it permanently."""
         if self._is_stopped:
             return
         self._is_stopped = True

@@ -44,14 +44,12 @@ TAIL_BYTES = 16384
 TAIL_LINES = 4
 PORT_TAKEN = re.compile(r"address already in use|cannot be taken", re.IGNORECASE)
 TELLING = re.compile(r"error|exception|killed|refuse", re.IGNORECASE)
-"""Matches lines of a server's log that say why it ended."""
 CAUSES = (
     (PORT_TAKEN, "its port is taken; give another one, or 0 for any free port"),
     (re.compile(r"out of memory|cannot allocate memory|bad_alloc", re.IGNORECASE), "out of memory"),
     (re.compile(r"no module named '?vllm", re.IGNORECASE), "its environment has no vLLM"),
     (re.compile(r"head[_ ]?(size|dim)", re.IGNORECASE), "the model's attention heads are too narrow for it"),
 )
-"""Patterns in the end of a server's log, and our explanations."""
 
 PORT_SECONDS = 5.0
 """How long a killed server may hold its port: its processes end one after the other."""
@@ -59,7 +57,6 @@ PORT_SECONDS = 5.0
 ServerCommand = tuple[list[str], dict[str, str]]
 """Arguments of a command, and its additional environment variables."""
 MakeCommand = Callable[[int], ServerCommand]
-"""Makes the command that starts a server on a port."""
 
 
 _log = logging.getLogger(__name__)
@@ -97,7 +94,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the server's process and process group."""
         return self._group.pid
 
     def is_running(self) -> bool:
@@ -134,7 +130,12 @@ class ServerProcess:
                 return
             if not PORT_TAKEN.search(self._read_log()):
                 break
-        raise EngineFault(self._describe_end())
+        status, log = self._group.end(), self._read_log()
+        cause = next((f": {words}" for pattern, words in CAUSES if pattern.search(log)), "")
+        raise EngineFault(
+            f"{self.name} ended before it was healthy, with status {status}{cause} ({self._quote_tail()}); "
+            f"its log is {self._keep_log()}"
+        )
 
     def _becomes_healthy(self, deadline: float, timeout: float) -> bool:
         """Wait for the server: True once it answers, False once it has ended."""
@@ -175,7 +176,6 @@ class ServerProcess:
             raise EngineFault(f"{self.name} could not be started ({error.strerror}: {error.filename})") from None
 
     def _read_log(self) -> str:
-        """The end of its log since this start."""
         with suppress(OSError), self.log.open("rb") as log:
             log.seek(max(self._log_start, self.log.stat().st_size - TAIL_BYTES))
             return log.read().decode("utf-8", "replace")
@@ -193,14 +193,6 @@ class ServerProcess:
         with suppress(OSError):
             return Path(shutil.copyfile(self.log, kept))
         return self.log
-
-    def _describe_end(self) -> str:
-        status, log = self._group.end(), self._read_log()
-        cause = next((f": {words}" for pattern, words in CAUSES if pattern.search(log)), "")
-        return (
-            f"{self.name} ended before it was healthy, with status {status}{cause} ({self._quote_tail()}); "
-            f"its log is {self._keep_log()}"
-        )
 
 
 def start_servers(
@@ -265,7 +257,6 @@ def _wait_for_port(host: str, port: int, seconds: float) -> None:
 
 
 def check_can_serve() -> None:
-    """Raise ConfigError if the packages of the groupwise server are not installed."""
     if not (find_spec("starlette") and find_spec("uvicorn")):
         raise ConfigError("serving needs Starlette and uvicorn; run pip install 'groupwise[serve]'")
 

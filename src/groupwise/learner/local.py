@@ -45,10 +45,10 @@ from groupwise.learner.protocol import Learned, ReportEpoch
 from groupwise.losses.policy_loss import Tally
 from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
 from groupwise.models.causal_lm import CausalLM
+from groupwise.models.folder import save_model
 from groupwise.models.forward import Forward
 from groupwise.models.pack import spread_over_tokens
 from groupwise.models.quantised import is_quantised, merge_quantised
-from groupwise.models.quietly import save_model
 from groupwise.parts.part import name_of
 from groupwise.parts.slots import Loss
 from groupwise.system.errors import ConfigError, RecordError, TrainingError
@@ -385,7 +385,6 @@ class LocalLearner:
         return math.sqrt(squares)
 
     def _check_whole(self) -> None:
-        """Fail if only some weights were updated."""
         if self._failed_mid_update is not None:
             raise TrainingError(
                 f"optimizer step {self.steps + 1}: {self._failed_mid_update}; continue from the "
@@ -530,7 +529,6 @@ class Reference:
             held.copy_(next(weights[name] for name in names if name in weights))
 
     def check_names(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Fail if a trained weight is missing."""
         lacking = next((names[0] for names, _ in self._trained if not any(name in weights for name in names)), None)
         if lacking is not None:
             raise TrainingError(f"the reference weights have no {lacking!r}; give weights of the same model")

@@ -14,18 +14,17 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from groupwise.learner.optimizers import plan_state
+from groupwise.models.folder import ADAPTER_WEIGHTS
 from groupwise.store.checkpoint_files import check_files, damage_error
 from groupwise.store.run_folder import CONFIG
 from groupwise.system.errors import TrainingError
 from groupwise.system.text import quote_line
 
-ADAPTER = "adapter_model.safetensors"
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 """Lists which file each weight is in, if a model is too large for one file."""
 OPTIMIZER = "optimizer.safetensors"
 UNREADABLE = (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError)
-"""What reading a damaged file raises."""
 
 
 def save_optimizer(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -71,7 +70,6 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def name_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The state of an optimizer, by the names of the weights."""
     names = [*_list_trained(model)]
     state = optimizer.state_dict()["state"]
     return {
@@ -84,7 +82,6 @@ def name_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -
 def put_optimizer_tensors(
     model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
 ) -> None:
-    """Load the state that `name_optimizer_tensors` returned."""
     place = {name: number for number, name in enumerate(_list_trained(model))}
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
@@ -95,8 +92,8 @@ def put_optimizer_tensors(
 
 
 def _list_weight_files(path: Path) -> list[str]:
-    if (path / ADAPTER).exists():
-        return [ADAPTER]
+    if (path / ADAPTER_WEIGHTS).exists():
+        return [ADAPTER_WEIGHTS]
     if not (path / INDEX).exists():
         return [MODEL]
     shards = sorted(set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
@@ -108,9 +105,9 @@ def _list_weight_files(path: Path) -> list[str]:
 
 def _read_stored_weights(path: Path) -> dict[str, torch.Tensor]:
     files = _list_weight_files(path)
-    if files == [ADAPTER]:
+    if files == [ADAPTER_WEIGHTS]:
         # In files, peft leaves out the name of the adapter.
-        stored = load_file(path / ADAPTER)
+        stored = load_file(path / ADAPTER_WEIGHTS)
         return {re.sub(r"\.(lora_[AB])\.weight$", r".\1.default.weight", name): value for name, value in stored.items()}
     return {name: value for file in files if file != INDEX for name, value in load_file(path / file).items()}
 

@@ -6,20 +6,22 @@ the transfer itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 from pydantic import Field
 
+from groupwise.engines.http_client import ServerClient, ServerFault
 from groupwise.learner.protocol import collect_weights
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError
+from groupwise.system.processes import find_free_port
+from groupwise.system.text import describe_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
 
     from groupwise.engines.engine import Engine
@@ -67,8 +69,21 @@ class NcclTransfer:
 
     def sync(self, weights: NamedWeights, engine: Engine, *, version: int) -> None:
         table = collect_weights(weights)
-        _check_way(table, engine)
-        assert isinstance(engine, LoadsAtOnce)
+        if not isinstance(engine, LoadsAtOnce):
+            raise ConfigError(
+                f"training.weight_sync: the engine {type(engine).__name__} has no servers to send to; use in_memory"
+            )
+        if find_spec("vllm") is None:
+            raise ConfigError(
+                "training.weight_sync: nccl sends by vLLM's trainer side, which is not here; run pip install "
+                "'groupwise[vllm]', or use through_file"
+            )
+        for name, value in table.items():
+            if value.device.type != "cuda":
+                raise ConfigError(
+                    f"training.weight_sync: nccl sends from a GPU, but {name} is on {value.device.type}; set device = "
+                    "'cuda', or use through_file"
+                )
         engine.load_through(lambda replicas, label: self._send(replicas, label, table), version=version)
 
     def _send(self, replicas: Sequence[Replica], label: str, weights: Mapping[str, torch.Tensor]) -> None:
@@ -86,9 +101,6 @@ class NcclTransfer:
     def _form_group(self, replicas: Sequence[Replica]) -> None:
         from vllm.distributed.weight_sync import WeightTransferTrainerFactory
         from vllm.distributed.weight_sync.nccl_engine import NCCLTrainerInitInfo
-
-        from groupwise.engines.vllm.server_group import ServerGroup
-        from groupwise.system.processes import find_free_port
 
         settings = self._settings
         self._group = ServerGroup([replica.client for replica in replicas], seconds=settings.seconds)
@@ -126,20 +138,57 @@ def make_weight_source() -> Any:
     return TableSource()
 
 
-def _check_way(weights: Mapping[str, torch.Tensor], engine: Engine) -> None:
-    """Fail before a server is paused if the weights cannot be sent."""
-    if not isinstance(engine, LoadsAtOnce):
-        raise ConfigError(
-            f"training.weight_sync: the engine {type(engine).__name__} has no servers to send to; use in_memory"
-        )
-    if find_spec("vllm") is None:
-        raise ConfigError(
-            "training.weight_sync: nccl sends by vLLM's trainer side, which is not here; run pip install "
-            "'groupwise[vllm]', or use through_file"
-        )
-    for name, value in weights.items():
-        if value.device.type != "cuda":
-            raise ConfigError(
-                f"training.weight_sync: nccl sends from a GPU, but {name} is on {value.device.type}; set device = "
-                "'cuda', or use through_file"
+class ServerGroup:
+    """vLLM's client for weight syncs (`VLLMWeightSyncClient`), for several servers at once.
+
+    Worked example: two servers with two GPUs each. The trainer is rank 0 of a group of five. The first server's workers
+    start at rank 1, the second's at rank 3.
+    """
+
+    def __init__(self, clients: Sequence[ServerClient], *, seconds: float) -> None:
+        """`clients` are in the order of their ranks; `seconds` is the time-out of each step."""
+        self._clients, self._seconds = tuple(clients), seconds
+        self.label = ""
+        """Label of the weights that are sent next."""
+        self.world_sizes = [self._ask_world_size(client) for client in clients]
+        """Number of workers per server."""
+
+    def init_weight_transfer_engine(self, init_info: Mapping[str, Any]) -> None:
+        """Let every server join the group at its own rank; all at once, because they wait for each other."""
+        begin, questions = int(init_info["rank_offset"]), list[Any]()
+        for size in self.world_sizes:
+            questions.append({"init_info": {**init_info, "rank_offset": begin}})
+            begin += size
+        self._ask_all("/init_weight_transfer_engine", questions, "join the trainer's group")
+
+    def start_weight_update(self) -> None:
+        self._ask_all("/start_weight_update", [{}] * len(self._clients), "start to load new weights")
+
+    def update_weights(self, update_info: Any) -> None:
+        questions = [{"update_info": update_info}] * len(self._clients)
+        self._ask_all("/update_weights", questions, "receive new weights")
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        questions = [{"weight_version": weight_version or self.label}] * len(self._clients)
+        self._ask_all("/finish_weight_update", questions, "finish loading new weights")
+
+    def shutdown_weight_transfer_engine(self) -> None:
+        self._ask_all("/shutdown_weight_transfer_engine", [{}] * len(self._clients), "leave the trainer's group")
+
+    def _ask_all(self, path: str, questions: Sequence[Any], what: str) -> None:
+        """Ask all servers at once; the first fault is raised."""
+
+        def ask(client: ServerClient, question: Any) -> None:
+            client.post(path, question, what=what, timeout=self._seconds, is_fresh=True)
+
+        with ThreadPoolExecutor(max_workers=len(self._clients)) as threads:
+            list(threads.map(ask, self._clients, questions))
+
+    def _ask_world_size(self, client: ServerClient) -> int:
+        answer = client.get("/get_world_size", what="say how many workers it has", timeout=self._seconds)
+        size = answer.get("world_size") if isinstance(answer, dict) else None
+        if type(size) is not int or size < 1:
+            raise ServerFault(
+                f"the server {client.url} did not say how many workers it has ({describe_value(answer)}); is it vLLM?"
             )
+        return size

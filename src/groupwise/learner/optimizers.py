@@ -113,7 +113,6 @@ class LeanAdamW(torch.optim.Optimizer):
                     self._move(value, group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` gave, in the types in which it was kept."""
         values = [value for group in self.param_groups for value in group["params"]]
         self.state.clear()
         for number, entries in state_dict["state"].items():

@@ -42,7 +42,6 @@ class Ranks:
     """All processes of a learner, as one of them sees them."""
 
     def __init__(self, device: torch.device, *, timeout: float) -> None:
-        """Join the other ranks, in a new process group or in the existing one."""
         started = read_started_rank()
         self._owns_group = not dist.is_initialized()
         if self._owns_group:
@@ -152,7 +151,6 @@ def _start_group(started: StartedRank, device: torch.device, timeout: float) -> 
 
 
 def check_same_places(store: Any, rank: int, world: int, device: torch.device) -> None:
-    """Fail if only some ranks compute on GPUs: they would wait for each other forever."""
     for other in range(world):
         place = store.get(_place_key(other)).decode()
         if place != device.type:

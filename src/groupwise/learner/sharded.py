@@ -91,7 +91,6 @@ def open_rank(
 
 
 def check_gpus(device: torch.device) -> None:
-    """Fail if a machine has more processes than GPUs."""
     started = read_started_rank()
     gpus = torch.cuda.device_count() if device.type == "cuda" else None
     if gpus is not None and started.local_world > gpus:
@@ -129,7 +128,6 @@ class RankCall:
 
 
 STOP = "stop"
-"""The call after which the other ranks leave."""
 
 
 class LedLearner:
@@ -364,7 +362,6 @@ class RankLearner(LocalLearner):
         return micros
 
     def _step(self, micros: Sequence[MicroBatch], totals: Totals, tallies: dict[str, Tally]) -> tuple[float, float]:
-        """One optimizer step over the micro-batches of all ranks; returns its loss and gradient norm."""
         has_first = hasattr(self._loss, "first_pass")
         summary = [self._merge_passes("first_pass", micros, totals)] if has_first else []
         total, own, fault = 0.0, dict[str, Tally](), None
@@ -394,7 +391,6 @@ class RankLearner(LocalLearner):
 
     @torch.no_grad()
     def _merge_passes(self, method: str, micros: Sequence[MicroBatch], totals: Totals) -> Any:
-        """Call a method of the loss on each micro-batch of all ranks, and merge what it returns in rank order."""
         summarize = getattr(self._loss, method)
         summaries = []
         for micro in micros:

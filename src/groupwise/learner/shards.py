@@ -29,9 +29,9 @@ from groupwise.learner.local_files import (
 )
 from groupwise.learner.ranks import Ranks
 from groupwise.models.causal_lm import CausalLM
+from groupwise.models.folder import save_model
 from groupwise.models.forward import Forward, compute_token_logps, find_layers, find_packing_fault
 from groupwise.models.pack import Pack, PaddedRows, pack
-from groupwise.models.quietly import save_model
 from groupwise.system.errors import ConfigError, TrainingError
 
 Result = TypeVar("Result")

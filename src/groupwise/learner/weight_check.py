@@ -41,7 +41,6 @@ TOLERANCES = {
     # On an H200, an engine with 1.5B parameters was up to 0.17 nats from its learner after a successful weight sync.
     "bfloat16": Tolerance(gap=1.0, rounding=0.25, visible=0.05),
 }
-"""By the precision of the engine."""
 
 
 def choose_tolerance(precision: str, model: PreTrainedModel) -> Tolerance:

@@ -180,7 +180,6 @@ def _compile_flex() -> Callable[..., torch.Tensor]:
 
 
 NAME = "groupwise_packs"
-"""Name of the attention function in transformers."""
 TAKEN_OVER = ("sdpa", "flex_attention")
 """Implementations that it replaces; without a pack it does the same as `sdpa`."""
 UNSUPPORTED = {"s_aux": "sinks", "position_bias": "position biases", "softcap": "capped scores"}
@@ -252,11 +251,8 @@ def _cast_like_autocast(*states: torch.Tensor) -> list[torch.Tensor]:
 # Axes: L nodes, K keys, A attention heads, D their width.
 
 IN_TORCH = find_spec("torch.nn.attention.varlen") is not None
-"""Whether torch has attention over rows of unequal length."""
 MIN_CAPABILITY = (8, 0)
-"""Lowest CUDA compute capability."""
 WIDTHS = range(8, 257, 8)
-"""Supported widths of heads."""
 
 
 def can_attend(device: torch.device, dtype: torch.dtype, width: int) -> bool:
@@ -318,7 +314,6 @@ def _attend_backward(
 
 
 def _copy_to_keys(states: torch.Tensor, copied: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Copy states of nodes (L, A, D) to keys (K, A, D)."""
     return states.index_select(0, copied[0]) if copied else states
 
 

@@ -160,7 +160,6 @@ def choose_device(name: str) -> torch.device:
 
 
 def read_memory_size(device: torch.device) -> int:
-    """Bytes of memory that a device has in total: of the GPU, or of the machine."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from groupwise.models.quietly import quietly
 from groupwise.parts.path_settings import make_absolute, resolve_by
 from groupwise.store.run_folder import STATE
 from groupwise.system.errors import ConfigError, find_near, list_names
@@ -238,7 +238,6 @@ def name_as_stored(name: str) -> str:
 
 
 def load_adapter(adapter: StoredAdapter, model: Any) -> Any:
-    """Put an adapter on a model; it can be trained further."""
     from peft import LoraConfig, PeftModel
     from safetensors import safe_open
 
@@ -309,7 +308,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def explain_unloadable(path: str, error: Exception) -> ConfigError:
-    """One sentence for any exception of loading a model."""
     if isinstance(error, ConfigError):
         return error
     return ConfigError(
@@ -319,3 +317,42 @@ def explain_unloadable(path: str, error: Exception) -> ConfigError:
 
 def _read_first_line(error: Exception) -> str:
     return quote_line(str(error).strip(), limit=300) or type(error).__name__
+
+
+# Loading and saving without the progress bars and the warnings of transformers and peft.
+
+NOT_OURS = (
+    "`is_gradient_checkpointing` is deprecated",  # peft 0.21 reads it; transformers renamed it in 5.23
+    "Cannot disable progress bars",  # HF_HUB_DISABLE_PROGRESS_BARS=0 keeps those of the hub
+)
+"""Beginnings of warnings that a user of groupwise cannot fix."""
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Switch progress bars off for a while; afterwards the user's setting is restored."""
+    from huggingface_hub.utils import (  # type: ignore[attr-defined]  # public only by its documentation
+        are_progress_bars_disabled,
+        disable_progress_bars,
+    )
+    from transformers.utils import logging
+
+    had_bars, hub_had_none = logging.is_progress_bar_enabled(), are_progress_bars_disabled()
+    with warnings.catch_warnings():
+        for beginning in NOT_OURS:
+            warnings.filterwarnings("ignore", message=beginning)
+        if had_bars:
+            logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if had_bars:
+                logging.enable_progress_bar()  # those of the hub too
+                if hub_had_none:
+                    disable_progress_bars()
+
+
+def save_model(model: Any, folder: Path, **options: Any) -> None:
+    """Write a model, or only its adapter, in the Hugging Face layout, by `save_pretrained`."""
+    with quietly():
+        model.save_pretrained(folder, **options)

@@ -21,7 +21,6 @@ from groupwise.models.pack import Pack, PaddedRows, pack, pad_within_budget
 from groupwise.system.errors import ConfigError
 
 MAX_VARIANTS = 64
-"""Compiled variants of a layer that may exist."""
 
 
 class ForwardSettings(Protocol):

@@ -145,11 +145,9 @@ class LogitScaling(NamedTuple):
     """From a product z of weights and states to a logit: cap tanh(scale z / cap) / temperature."""
 
     scale: float
-    """Factor of the logits."""
     cap: float | None
     """Bound that the logits approach; None = unbounded."""
     temperature: float
-    """What they are divided by."""
 
 
 Sums = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

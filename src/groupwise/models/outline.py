@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM
 from groupwise.models import folder as folders
 from groupwise.models.pretrained import PretrainedModel
 from groupwise.models.quantised import BYTES_OF_WEIGHT
-from groupwise.models.quietly import quietly
 from groupwise.models.tiny import TinyModel
 from groupwise.system.errors import ConfigError
 from groupwise.system.text import quote_line
@@ -48,7 +47,7 @@ class ModelPlan:
             if self.lora is not None:
                 from peft import get_peft_model
 
-                with quietly():
+                with folders.quietly():
                     model = get_peft_model(model, self.lora)
             if self.is_quantised:
                 _quantise(model)

@@ -75,7 +75,6 @@ class Work:
     predictions: Predictions
 
     def cut_chunks(self) -> Iterator[Chunk]:
-        """Cut the nodes into chunks."""
         starts, step = self.predictions.starts, self.tiling.rows
         for low in range(0, len(starts) - 1, step):
             high = min(low + step, len(starts) - 1)

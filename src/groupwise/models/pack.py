@@ -486,7 +486,6 @@ Holder = TypeVar("Holder", bound="DataclassInstance")
 
 
 def to_device(holder: Holder, device: torch.device | str) -> Holder:
-    """The same dataclass with its tensors on a device, including those of nested dataclasses."""
     moved: dict[str, Any] = {}
     for field in fields(holder):
         value = getattr(holder, field.name)

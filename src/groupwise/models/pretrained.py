@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
-from groupwise.models.folder import ModelPath, StoredAdapter, explain_unloadable, read_config
-from groupwise.models.quietly import quietly
+from groupwise.models import folder as folders
+from groupwise.models.folder import ModelPath, StoredAdapter, explain_unloadable, quietly, read_config
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError
@@ -122,8 +122,6 @@ class PretrainedModel(Part, slot="model"):
 
     def check(self) -> None:
         """Fail before anything is opened if the folder, the quantization or the adapter's targets are wrong."""
-        from groupwise.models import folder as folders
-
         folders.check_folder(self.path)
         has_adapter = folders.find_adapter(self.path) is not None
         if self.quantise == "4bit":
@@ -139,8 +137,6 @@ class PretrainedModel(Part, slot="model"):
         If the folder has an adapter, such as a checkpoint of a LoRA run, that adapter is trained further.
         """
         import torch
-
-        from groupwise.models import folder as folders
 
         folders.check_folder(self.path)
         adapter = folders.find_adapter(self.path)
@@ -164,9 +160,7 @@ class PretrainedModel(Part, slot="model"):
     def _load_base(self, place: str) -> Any:
         import torch
 
-        from groupwise.models.folder import load_model
-
-        model = load_model(place, dtype=getattr(torch, self.dtype))
+        model = folders.load_model(place, dtype=getattr(torch, self.dtype))
         if self.quantise == "4bit":
             from groupwise.models.quantised import quantise_layers
 
@@ -174,7 +168,6 @@ class PretrainedModel(Part, slot="model"):
         return model
 
     def make_lora_settings(self, place: str) -> Any:
-        """peft's settings of a new adapter."""
         from peft import LoraConfig
 
         alpha: Any = self.lora_scale * self.lora_rank  # annotated int in peft, but any number works
@@ -183,8 +176,6 @@ class PretrainedModel(Part, slot="model"):
 
     def open_tokenizer(self, *, words: tuple[str, ...]) -> tuple[Any, int | None]:
         """The tokenizer of `open`, and the number of positions of the model; no weights are read."""
-        from groupwise.models import folder as folders
-
         folders.check_folder(self.path)
         if not may_run() and not Path(self.path).expanduser().is_dir():
             raise ConfigError(f"model.path: {self.path!r} is a name that the hub would be asked for, {WITHOUT_TRUST}")

@@ -10,8 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from groupwise import __version__
-from groupwise.models.folder import ADAPTER_CONFIG, BASE, find_adapter, load_adapter, load_model, load_tokenizer
-from groupwise.models.quietly import save_model
+from groupwise.models.folder import (
+    ADAPTER_CONFIG,
+    BASE,
+    find_adapter,
+    load_adapter,
+    load_model,
+    load_tokenizer,
+    save_model,
+)
 from groupwise.store.checkpoint_files import find_latest_checkpoint, read_state
 from groupwise.store.run_folder import STATE, RunPaths
 from groupwise.system.errors import ConfigError, FileError

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.cli import doctor as machine
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.learner.local import LocalLearner
 from groupwise.system.processes import format_bytes
 from groupwise.training.config.run_file import load_run

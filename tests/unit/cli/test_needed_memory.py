@@ -18,9 +18,9 @@ from groupwise.cli import doctor as machine
 from groupwise.engines.server.served_model import open_served_model
 from groupwise.models import TinyModel
 from groupwise.models import causal_lm as device
+from groupwise.models.folder import save_model
 from groupwise.models.outline import plan_model
 from groupwise.models.pretrained import PretrainedModel
-from groupwise.models.quietly import save_model
 from groupwise.parts.part import Part
 from groupwise.parts.slots import Loss
 from groupwise.store.run_folder import RunPaths

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from groupwise.envs.checker import RULES
 from groupwise.models import TinyModel
-from groupwise.models.quietly import save_model
+from groupwise.models.folder import save_model
 from groupwise.store.journal import Journal
 from groupwise.store.run_folder import RunPaths
 from tests.unit.cli.conftest import Run

@@ -46,7 +46,7 @@ def measure_gap(case: Case, dtype: torch.dtype, device: str) -> float:
 
     What lies beyond a row's end is huge, so that a column too many is not overlooked.
     """
-    from groupwise.engines.static_cache.decoding_kernel import attend_by_kernel
+    from groupwise.engines.static_cache.kernels import attend_step
 
     heads, out = 2, case.value_size or case.size
     draw = torch.Generator().manual_seed(case.queries + case.size)
@@ -60,7 +60,7 @@ def measure_gap(case: Case, dtype: torch.dtype, device: str) -> float:
     query = torch.randn(len(LASTS), 1, heads * case.queries, case.size, generator=draw).transpose(1, 2)
     query, key, value = (tensor.to(dtype) for tensor in (query, key[: len(LASTS)], value[: len(LASTS)]))
     scaling = 1.5 * case.size**-0.5
-    attended = attend_by_kernel(
+    attended = attend_step(
         query[:, :, 0].to(device),
         key.to(device)[:, :, :WIDTH],
         value.to(device)[:, :, :WIDTH],

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -34,15 +33,9 @@ TOKENS = sum(len(row.ids) for row in ROWS)
 
 
 def load_kernels() -> Any:
-    """The kernels, as one name space."""
-    from groupwise.engines.static_cache import layer_kernels, prefill_kernel
+    from groupwise.engines.static_cache import kernels
 
-    return SimpleNamespace(
-        add_and_norm=layer_kernels.add_and_norm,
-        rotate_and_store=layer_kernels.rotate_and_store,
-        gate=layer_kernels.gate,
-        attend_rows=prefill_kernel.attend_rows,
-    )
+    return kernels
 
 
 def measure_gap(operations: Any, case: str, dtype: torch.dtype, device: str) -> float:

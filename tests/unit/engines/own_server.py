@@ -17,7 +17,7 @@ from groupwise.engines.engine import Engine
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.server.app import make_app, make_server, take_port
 from groupwise.engines.server.served_model import ModelCard, ServedModel
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from tests.unit.engines.small_models import VOCABULARY, family
 
 

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from groupwise.engines.static_cache.decoding_kernel import choose_num_splits
+from groupwise.engines.static_cache.kernels import choose_num_splits
 from tests.unit.engines.kernel_cases import CASES
 
 

@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from groupwise.engines import transformers_engine as kv_sessions
 from groupwise.engines.engine import Request
-from groupwise.engines.transformers import kv_cache as kv_sessions
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.models.tiny import TinyModel, make_word_tokenizer
 
 END = 3

@@ -10,7 +10,7 @@ import pytest
 
 from groupwise.engines.engine import Request, VersionSpan
 from groupwise.engines.replica import Replica
-from groupwise.engines.vllm.server_group import ServerGroup
+from groupwise.learner.nccl import ServerGroup
 from groupwise.system.errors import EngineFault
 from tests.unit.engines.conftest import OpenEngine, StartServer
 from tests.unit.engines.scripted_server import die, say

@@ -14,7 +14,7 @@ from groupwise.engines import open_engine as opening
 from groupwise.engines.engine import Request
 from groupwise.engines.open_engine import cast_weights, check_lanes, open_engine
 from groupwise.engines.static_cache.engine import LayersTrial, StaticCacheEngine
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.system.errors import ConfigError, EngineFault
 from tests.unit.engines.small_models import family
 

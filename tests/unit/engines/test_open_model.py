@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.server import __main__ as command
 from groupwise.engines.server.served_model import ServedModel, open_served_model
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.models import PretrainedModel, TinyModel
 from groupwise.system.errors import EngineFault
 

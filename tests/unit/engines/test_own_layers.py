@@ -23,9 +23,10 @@ from groupwise.engines.static_cache import engine as layers_trial
 from groupwise.engines.static_cache import layer_operations
 from groupwise.engines.static_cache.cache import LaneCache, Row, UnreadRow, lay_out
 from groupwise.engines.static_cache.engine import StaticCacheEngine
+from groupwise.engines.static_cache.layer_operations import attend_rows, rotate_and_store
 from groupwise.engines.static_cache.own_layers import OwnLayers, has_own_layers
 from groupwise.engines.static_cache.prefill import FlatPrefill, list_unread, round_up_tokens
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.system.errors import EngineFault
 from tests.unit.engines.layer_kernel_cases import CASES, measure_gap
 from tests.unit.engines.same_answers import ask_next, assert_same
@@ -177,11 +178,11 @@ def open_fresh_in_bfloat16() -> StaticCacheEngine:
 
 def leave_unrotated(query: Any, key: Any, value: Any, angles: Any, *rest: Any) -> Any:
     angles = torch.ones_like(angles[0]), torch.zeros_like(angles[1])
-    return layer_operations.rotate_and_store(query, key, value, angles, *rest)
+    return rotate_and_store(query, key, value, angles, *rest)
 
 
 def attend_sharply(*values: Any, scaling: float, tile: int) -> Any:
-    return layer_operations.attend_rows(*values, scaling=2 * scaling, tile=tile)
+    return attend_rows(*values, scaling=2 * scaling, tile=tile)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.scripted import ScriptedEngine
 from groupwise.engines.server import app
 from groupwise.engines.server.app import MAX_BODY
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from tests.unit.engines.own_server import call, move_weights, open_client, serve_model
 from tests.unit.engines.small_models import VOCABULARY, family, requests
 

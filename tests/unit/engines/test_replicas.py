@@ -7,10 +7,10 @@ from concurrent.futures import CancelledError, Future
 
 import pytest
 
+from groupwise.engines.client import Replicas, choose_replica, name_session
 from groupwise.engines.engine import Generation
 from groupwise.engines.http_client import ServerFault
 from groupwise.engines.replica import Replica
-from groupwise.engines.replicas import Replicas, choose_replica, name_session
 from groupwise.system.errors import EngineFault
 from tests.unit.engines.conftest import OpenEngine, StartServer
 from tests.unit.engines.replica_requests import BATCH, BOTH, PATIENCE, STREAM, list_prompts, make_requests, submit

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import Cache
 
-from groupwise.engines.transformers.kv_cache import (
+from groupwise.engines.transformers_engine import (
     Places,
     RoomyLayer,
     SharedStates,

@@ -18,7 +18,7 @@ from groupwise.engines import static_cache
 from groupwise.engines.engine import Request
 from groupwise.engines.static_cache.cache import LaneCache
 from groupwise.engines.static_cache.engine import LOOK_EVERY, LOOK_LATE, LOOK_SOON, Capacity, StaticCacheEngine
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.system.errors import EngineFault
 from tests.unit.engines.same_answers import ask_next, assert_same
 from tests.unit.engines.small_models import CATEGORIES, STOPS, VOCABULARY, WINDOW, family, requests
@@ -54,10 +54,10 @@ def test_the_kernel_is_told_the_last_column_of_each_row(name: str, monkeypatch: 
         is_hidden = torch.arange(key.shape[2]) > last[:, None]
         return (scores.masked_fill(is_hidden[:, None, None], -torch.inf).softmax(-1) @ value).flatten(1, 2)
 
-    stand_in = ModuleType("groupwise.engines.static_cache.decoding_kernel")
-    stand_in.attend_by_kernel = attend  # type: ignore[attr-defined]
+    stand_in = ModuleType("groupwise.engines.static_cache.kernels")
+    stand_in.attend_step = attend  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
-    monkeypatch.setattr(static_cache, "decoding_kernel", stand_in, raising=False)
+    monkeypatch.setattr(static_cache, "kernels", stand_in, raising=False)
     model = family(name)
     engine = StaticCacheEngine(model, use_graphs=False, use_kernel=True, rows=20)
     assert_same(engine.generate(requests()), TransformersEngine(copy.deepcopy(model)).generate(requests()))

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from groupwise.engines.engine import Request
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.system.errors import EngineFault
 
 VOCABULARY = 120

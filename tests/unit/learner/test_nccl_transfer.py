@@ -11,9 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from groupwise.engines.http_client import ServerClient, ServerFault
-from groupwise.engines.vllm.server_group import ServerGroup
 from groupwise.learner import nccl
-from groupwise.learner.nccl import Nccl
+from groupwise.learner.nccl import Nccl, ServerGroup
 from groupwise.system.errors import ConfigError, EngineFault
 
 

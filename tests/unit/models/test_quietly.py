@@ -19,9 +19,8 @@ from transformers.utils import logging
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.local import check_trainable
 from groupwise.models import PretrainedModel, TinyModel
-from groupwise.models.folder import find_adapter, load_adapter, load_model
+from groupwise.models.folder import find_adapter, load_adapter, load_model, save_model
 from groupwise.models.forward import Forward
-from groupwise.models.quietly import save_model
 from groupwise.system.errors import ConfigError
 from tests.fresh_interpreter import fresh
 

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 
 from groupwise import ConfigError, Part, methods
 from groupwise.credit import Staleness
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs import WorkedSums
 from groupwise.parts.slots import CAPABILITIES, REFUSED_SAMPLING
 from groupwise.training import LocalEngine

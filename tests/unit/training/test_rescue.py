@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError, Origin, Task, Trajectory, methods
 from groupwise.engines.engine import Request
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs import Identity
 from groupwise.learner.protocol import hash_weights
 from groupwise.methods.r3 import Reflection

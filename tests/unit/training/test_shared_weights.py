@@ -15,7 +15,7 @@ from groupwise import ConfigError
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.engines.static_cache.engine import StaticCacheEngine
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.learner.optimizers import find_spec
 from groupwise.learner.protocol import hash_weights
 from groupwise.learner.weight_check import TOLERANCES, WeightCheck

@@ -37,7 +37,6 @@ def main() -> None:
 
 
 def _serve(place: socket.socket, options: argparse.Namespace) -> None:
-    """Load the model, listen, and answer until a signal comes."""
     model = open_served_model(options)
     server, end = app.make_server(app.make_app(model)), threading.Event()
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 MAX_BODY = 64 * 2**20
 """Size limit of a request: about five million token ids."""
 BODY_SECONDS = 60.0
-"""Time-out of a request's body."""
 KEPT_SECONDS = 3600
 """How long an idle connection stays open."""
 WAITING = 512
@@ -75,7 +74,6 @@ class ChecksumQuestion(Message):
 
 
 async def generate_batch(model: ServedModel, question: wire.BatchQuestion, query: Query) -> wire.BatchAnswer:
-    """Answer a list of requests as one batch."""
     answers = await model.generate(question.requests)
     # JSON has no NaN.
     if not all(math.isfinite(number) for answer in answers for number in (*answer.logp, *answer.entropy)):
@@ -84,18 +82,15 @@ async def generate_batch(model: ServedModel, question: wire.BatchQuestion, query
 
 
 async def score_batch(model: ServedModel, question: wire.ScoreQuestion, query: Query) -> wire.ScoreAnswer:
-    """Score a list of responses as one batch."""
     return wire.ScoreAnswer(scores=tuple(await model.score(question.sequences, temperature=question.temperature)))
 
 
 def list_models(model: ServedModel, question: None, query: Query) -> dict[str, Any]:
-    """The model and its context."""
     entry = {"id": model.card.name, "object": "model", "root": model.card.root, "max_model_len": model.engine.context}
     return {"object": "list", "data": [entry]}
 
 
 def describe_server(model: ServedModel, question: None, query: Query) -> wire.ServerInfo:
-    """The description of a server for the run's client."""
     return wire.ServerInfo(
         gives=tuple(sorted(model.engine.gives)),
         precision=model.card.precision,
@@ -151,7 +146,6 @@ ROUTES = (
 
 
 def make_app(model: ServedModel) -> Starlette:
-    """The Starlette application for a model."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
     from starlette.responses import Response
@@ -194,7 +188,6 @@ def make_app(model: ServedModel) -> Starlette:
 
 
 async def _read_question(request: HttpRequest, kind: type[Message]) -> Message:
-    """The body as the message of a route."""
     from starlette.requests import ClientDisconnect
 
     length = request.headers.get("content-length")

@@ -43,13 +43,10 @@ class ModelCard:
     """A server's description of its model."""
 
     name: str
-    """Its name in requests."""
     root: str
-    """The folder or hub name that it was loaded from."""
     precision: str
     """Of the engine."""
     vocabulary: int
-    """Number of token ids."""
 
 
 class ServedModel:
@@ -75,14 +72,12 @@ class ServedModel:
         self.card = card
 
     async def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer requests as one batch."""
         for request in requests:
             self._check_tokens(request.prompt_ids, request.max_tokens)
         await self._wait_at_gate()
         return await self._compute(lambda: self.engine.generate(requests))
 
     async def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float) -> list[tuple[float, ...]]:
-        """Score sequences as one batch."""
         for prompt, response in sequences:
             self._check_tokens((*prompt, *response))
         await self._wait_at_gate()
@@ -99,7 +94,6 @@ class ServedModel:
         self._staged = self._get_staged() | weights
 
     async def finish(self, version: str) -> None:
-        """Use the weights that were read, with this version."""
         staged, self._staged = self._get_staged(), None
         await self._compute(lambda: self.engine.load(staged, version=int(version)))
 
@@ -113,8 +107,6 @@ class ServedModel:
         await self._compute(lambda: self.engine.load(weights, version=int(name.rpartition("-")[2])))
 
     async def compute_checksums(self) -> dict[str, dict[str, str]]:
-        """A SHA-256 digest of each weight, by name."""
-
         def hash_all() -> dict[str, str]:
             digests: dict[str, str] = {}
             for name, value in self._parameters().items():
@@ -212,7 +204,6 @@ def open_served_model(options: argparse.Namespace) -> ServedModel:
 
 
 def _load(options: argparse.Namespace) -> Any:
-    """The model of a folder or a hub name, with an adapter if the folder has one or `lora_rank` is set."""
     dtype = getattr(torch, options.dtype)
     adapter = folders.find_adapter(options.model)
     if adapter is not None:

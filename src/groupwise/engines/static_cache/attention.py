@@ -6,7 +6,7 @@ copy of the cache:
     q (B, K, R, D)   k, v (B, K, W, D)   o = softmax(scaling q k' + mask) v
 
 It is registered with transformers, and a model uses it only while it decodes. On a GPU our kernel computes it
-(`decoding_kernel`); elsewhere torch does, with a mask.
+(`kernels`); elsewhere torch does, with a mask.
 
 Axes: B rows, K heads of keys and values, R queries a head of keys, W columns, D width of a head.
 """
@@ -58,9 +58,9 @@ def attend_in_lanes(
     rows, heads, _, size = query.shape
     last_B = _LAST.get()
     if last_B is not None:
-        from groupwise.engines.static_cache import decoding_kernel
+        from groupwise.engines.static_cache import kernels
 
-        by_kernel = decoding_kernel.attend_by_kernel(
+        by_kernel = kernels.attend_step(
             query[:, :, 0], key, value, last_B, scaling=scaling or size**-0.5, softcap=softcap
         )
         return by_kernel[:, None], None
@@ -106,13 +106,12 @@ def switch_attention(model: PreTrainedModel, last_B: torch.Tensor | None = None)
 
 
 def has_kernel(device: torch.device) -> bool:
-    """Whether a device can run the decoding kernel: it needs CUDA and Triton."""
     return device.type == "cuda" and find_spec("triton") is not None
 
 
 def measure_kernel_gap(num_queries: int, head: HeadShape, *, dtype: torch.dtype, device: torch.device) -> float:
     """Largest difference of the kernel and plain matrix products, over ragged rows, for numbers of about 1."""
-    from groupwise.engines.static_cache import decoding_kernel
+    from groupwise.engines.static_cache import kernels
 
     num, size, out = head
     draw = torch.Generator(device).manual_seed(0)
@@ -129,9 +128,7 @@ def measure_kernel_gap(num_queries: int, head: HeadShape, *, dtype: torch.dtype,
     weights = scores.masked_fill(~is_seen_BW[:, None, None], -torch.inf).softmax(-1)
     expected = (weights @ value.double()).view(3, num_queries, out)
     gaps = [
-        (decoding_kernel.attend_by_kernel(query, key, value, last_B, scaling=size**-0.5, splits=splits) - expected)
-        .abs()
-        .max()
+        (kernels.attend_step(query, key, value, last_B, scaling=size**-0.5, splits=splits) - expected).abs().max()
         for splits in (1, 4)
     ]
     return float(torch.stack(gaps).max())

@@ -48,7 +48,6 @@ class LaneLayer(DynamicLayer):
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Write new keys and values; return what attention reads."""
         return self.write(self.keys, key_states), self.write(self.values, value_states)
 
     def get_seq_length(self) -> int:
@@ -89,7 +88,6 @@ class LaneCache(Cache):
         return LaneCache(layers)
 
     def prepare(self, write: CacheWrite) -> LaneCache:
-        """Set what the next forward pass writes."""
         for layer in self.storage:
             layer.write = write
         return self
@@ -134,7 +132,6 @@ class Row:
 
     @property
     def tokens_left(self) -> int:
-        """Tokens that it may still sample."""
         return self.request.max_tokens - self.num_sampled
 
     def columns_after(self, steps: int) -> int:
@@ -153,7 +150,6 @@ class LaneTable:
     _lane_of: dict[str, int] = field(default_factory=dict)
 
     def keep_only(self, requests: Iterable[Request]) -> None:
-        """Forget the sessions that no request continues."""
         continued = {request.session for request in requests}
         for lane in [lane for lane, (session, _) in self._held.items() if session not in continued]:
             self._forget(lane)
@@ -219,7 +215,6 @@ class LaneTable:
         self.num_lanes = num
 
     def clear(self) -> None:
-        """Forget everything."""
         self.running.clear()
         self._held.clear()
         self._lane_of.clear()
@@ -274,8 +269,6 @@ class LaneState:
 
     @classmethod
     def empty(cls, *, lanes: int, stops: int, tokens: int, steps: int, device: torch.device) -> LaneState:
-        """The state of unused lanes."""
-
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> torch.Tensor:
             return torch.zeros(*shape, dtype=dtype, device=device)
 
@@ -317,7 +310,6 @@ class LaneState:
         self.is_done[where] = False
 
     def set_draws(self, draws_NL: npt.NDArray[np.float64]) -> None:
-        """Set the random numbers of the next steps."""
         self.draws[: len(draws_NL)] = send(draws_NL, self.draws.device)
         self.next_draw.zero_()
 

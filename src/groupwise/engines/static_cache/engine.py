@@ -26,7 +26,7 @@ from groupwise.engines.static_cache.cache import HeadShape, LaneCache, LaneState
 from groupwise.engines.static_cache.own_layers import OwnLayers
 from groupwise.engines.static_cache.prefill import LIGHT_OPERATIONS, MAX_LIGHT_TOKENS, FlatPrefill, Prefill
 from groupwise.engines.static_cache.step import DecodingStep
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.parts.slots import CAPABILITIES
 from groupwise.system.errors import EngineFault
 
@@ -98,22 +98,18 @@ class StaticCacheEngine:
 
     @property
     def version(self) -> int:
-        """Version of the weights in use."""
         return self._plain.version
 
     @property
     def context(self) -> int | None:
-        """Positions that the model has; None = its config does not say."""
         return self._plain.context
 
     @property
     def device(self) -> torch.device:
-        """The device of the model."""
         return self._plain.device
 
     @property
     def num_captures(self) -> int:
-        """Number of captured CUDA graphs."""
         reading = self._prefill.num_captures if isinstance(self._prefill, FlatPrefill) else 0
         return self._earlier_captures + reading + (self._step.num_captures if self._step else 0)
 
@@ -123,7 +119,6 @@ class StaticCacheEngine:
         self._table.clear()
 
     def score(self, sequences: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
-        """Log-probability of each response token given its prompt."""
         return self._plain.score(sequences, temperature=temperature)
 
     def make_layers_trial(self) -> LayersTrial | None:
@@ -134,7 +129,6 @@ class StaticCacheEngine:
 
     @torch.no_grad()
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer requests, in their order."""
         if any(not request.prompt_ids for request in requests):
             raise EngineFault("a request has an empty prompt; begin prompts with a start token")
         fits = [_find_max_length(request) <= self._limit for request in requests]
@@ -235,7 +229,6 @@ class StaticCacheEngine:
             row.num_sampled += steps
 
     def _take_finished(self, step: DecodingStep) -> list[tuple[Row, Generation]]:
-        """Take finished rows out of their lanes, with their answers."""
         is_done, counts = step.state.read_progress()
         lanes = [lane for lane in self._table.running if is_done[lane]]
         if not lanes:

@@ -1,4 +1,4 @@
-"""The operations of a layer except its matrix products, in torch: the same as `layer_kernels`, which a GPU uses.
+"""The operations of a layer except its matrix products, in torch: the same as `kernels`, which a GPU uses.
 
 Axes: N tokens, E width of the model, H queries, K heads of keys and values, D width of a head, F of the feed-forward
 part, L lanes, W columns.
@@ -81,7 +81,6 @@ def attend_rows(
 def attend_step(
     query_NHD: torch.Tensor, key_NKWD: torch.Tensor, value_NKWD: torch.Tensor, last_N: torch.Tensor, *, scaling: float
 ) -> torch.Tensor:
-    """Attention of one token per row to the row's columns up to the last (N, H, D)."""
     rows = [
         _attend(query_NHD[row : row + 1], key_NKWD[row], value_NKWD[row], last_N[row : row + 1], scaling)
         for row in range(len(query_NHD))

@@ -22,6 +22,7 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from groupwise.engines.static_cache import layer_operations
 from groupwise.engines.static_cache.cache import LaneCache, RowTable, TokenBatch, UnreadRow, lay_out
 
 KNOWN_MODELS = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -68,7 +69,11 @@ class OwnLayers:
         """Join weights; the parameter objects stay the same, so models that share them still do."""
         body: Any = model.base_model
         self._body = body
-        self.operations = _choose_operations(model.device)
+        self.operations: Any = layer_operations
+        if model.device.type == "cuda":
+            from groupwise.engines.static_cache import kernels  # it needs Triton
+
+            self.operations = kernels
         self.size = int(body.layers[0].self_attn.head_dim)
         config = model.config.get_text_config()
         self.queries = config.num_attention_heads // config.num_key_value_heads
@@ -124,25 +129,6 @@ class OwnLayers:
             return attended
 
         return self.read(batch, cache, attend, is_needed=is_needed)
-
-
-class _Operations:
-    """The operations of one device."""
-
-    def __init__(self, small: Any, attend_rows: Any, attend_step: Any) -> None:
-        self.add_and_norm, self.rotate_and_store, self.gate = small.add_and_norm, small.rotate_and_store, small.gate
-        self.attend_rows, self.attend_step = attend_rows, attend_step
-
-
-def _choose_operations(device: torch.device) -> _Operations:
-    if device.type == "cuda":
-        from groupwise.engines.static_cache import layer_kernels, prefill_kernel
-        from groupwise.engines.static_cache.decoding_kernel import attend_by_kernel
-
-        return _Operations(layer_kernels, prefill_kernel.attend_rows, attend_by_kernel)
-    from groupwise.engines.static_cache import layer_operations
-
-    return _Operations(layer_operations, layer_operations.attend_rows, layer_operations.attend_step)
 
 
 def _open_layer(layer: Any) -> OwnLayer:

@@ -47,7 +47,6 @@ class Prefill:
         self._device = cache.device
 
     def read(self, rows: Sequence[Row]) -> None:
-        """Read the prompts of rows into their lanes."""
         unread = list_unread(rows)
         for whole in self._cut_batches([row for row in unread if not row.known]):
             self._read_whole(whole)
@@ -116,7 +115,6 @@ class Prefill:
 # its kernels take to launch.
 
 MIN_TOKENS = 64
-"""Smallest captured batch."""
 SIZES_AN_OCTAVE = 4
 """Number of captured sizes between a size and twice that size."""
 
@@ -137,11 +135,9 @@ class FlatPrefill:
 
     @property
     def num_captures(self) -> int:
-        """Number of captured CUDA graphs."""
         return len(self._light) if self._pool is not None else 0
 
     def read(self, rows: Sequence[Row]) -> None:
-        """Read the prompts of rows into their lanes."""
         for batch in self._cut_batches(list_unread(rows)):
             num = round_up_tokens(sum(len(row.ids) for row in batch))
             if num > self._light_tokens:
@@ -179,7 +175,6 @@ class _LightBatch:
                 self._graph = pool.capture(self._run)
 
     def read(self, rows: Sequence[UnreadRow]) -> None:
-        """Read rows into their lanes."""
         self._joint.copy_(self._send(rows))
         if self._graph is None:
             self._run()

@@ -28,7 +28,6 @@ CPU_CACHE_GIB = 1
 KEPT_ADAPTERS = 4
 """Adapters that a server keeps loaded: one for each version that may still be in use."""
 LOOK_SECONDS = 60
-"""Time-out of the search for vLLM in an environment."""
 
 _LOOK = """
 import importlib.util, json, pathlib
@@ -121,12 +120,10 @@ def vllm_command(
 
 
 def choose_lora_rank(rank: int) -> int:
-    """The smallest rank of vLLM that is at least this rank."""
-    allowed = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-    for candidate in allowed:
-        if candidate >= rank:
-            return candidate
-    raise ConfigError(f"a LoRA rank of {rank} is more than vLLM supports ({allowed[-1]}); use a smaller rank")
+    *allowed, largest = 1, 8, 16, 32, 64, 128, 256, 320, 512
+    if rank > largest:
+        raise ConfigError(f"a LoRA rank of {rank} is more than vLLM supports ({largest}); use a smaller rank")
+    return next((candidate for candidate in allowed if candidate >= rank), largest)
 
 
 def check_heads(model: Path, *, on_gpu: bool) -> None:

@@ -28,7 +28,7 @@ from groupwise.engines.vllm.command import (
     check_heads,
     choose_lora_rank,
 )
-from groupwise.models.quietly import save_model
+from groupwise.models.folder import save_model
 from groupwise.parts.slots import SCORES, VERSIONS
 from groupwise.system.errors import ConfigError, EngineFault
 from groupwise.system.text import quote_line
@@ -60,7 +60,6 @@ class VllmEngine:
         self.version = 0
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
-        """Answer requests, in their order, as one batch."""
         questions = [(request.prompt_ids, _describe_sampling(request)) for request in requests]
         return [self._read(output.outputs[0]) for output in self._ask(questions)]
 
@@ -104,7 +103,6 @@ class VllmEngine:
         ]
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
-        """Load weights by name, within the process."""
         from groupwise.engines.vllm.plugin.groupwise_vllm import HELD_WEIGHTS
 
         HELD_WEIGHTS[HELD_NAME] = weights
@@ -114,7 +112,6 @@ class VllmEngine:
             del HELD_WEIGHTS[HELD_NAME]
 
     def load_file(self, path: Path, *, version: int) -> None:
-        """Load the weights of a safetensors file."""
         self._load({"path": str(path)}, version)
 
     def load_adapter(self, folder: Path, *, version: int) -> None:
@@ -132,7 +129,6 @@ class VllmEngine:
         self.version = version
 
     def close(self) -> None:
-        """Free vLLM and its memory; the engine is not used afterwards."""
         from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
         self._llm.llm_engine.engine_core.shutdown()
@@ -189,7 +185,6 @@ def _in_one_sentence(what: str) -> Iterator[None]:
 
 
 def check_vllm_is_here() -> None:
-    """Raise ConfigError if vLLM is not installed; vLLM is not imported."""
     if find_spec("vllm") is None:
         raise ConfigError(
             "the engine vllm_in_process needs vLLM, which is not installed; run pip install 'groupwise[vllm]' (on a "
@@ -254,7 +249,6 @@ def open_vllm_engine(
 
 
 def _describe_sampling(request: Request) -> Any:
-    """A request as vLLM's `SamplingParams`; nothing changes the distribution."""
     from vllm import SamplingParams
 
     return SamplingParams(

@@ -12,7 +12,7 @@ from groupwise.data.samples import Sample, count_totals
 from groupwise.data.seeds import seed_of
 from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import ClosingEngine, Request
-from groupwise.engines.transformers.engine import TransformersEngine
+from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs.mixture import mean_max_steps
 from groupwise.learner.config import LearnerConfig
 from groupwise.learner.protocol import hash_weights
