@@ -29,14 +29,13 @@ kind = "identity"
 [model]
 kind = "tiny"
 """
-SECTIONS = "alarms, algorithm, checkpoints, device, ... (18 in all)"
+SECTIONS = "docs/reference/settings.md lists all 18"
 
 UNKNOWN = [
-    ("trainin.updates=3", f"trainin: unknown setting; did you mean 'training'? Valid: training, {SECTIONS}"),
+    ("trainin.updates=3", f"trainin: unknown setting; did you mean 'training'? {SECTIONS}"),
     (
         "training.updtes=3",
-        "training.updtes: unknown setting; did you mean 'updates'? "
-        "Valid: updates, checkpoint_every, curriculum, learner, min_survivors, ... (7 in all)",
+        "training.updtes: unknown setting; did you mean 'updates'? docs/reference/settings.md lists all 7",
     ),
     (
         "training.learner.schedule={kind='cosine', steps=9, flor=0.1}",
@@ -44,8 +43,7 @@ UNKNOWN = [
     ),
     (
         "algorithm.loss.surogate=clip",
-        "algorithm.loss.surogate: unknown setting; did you mean 'surrogate'? "
-        "Valid: surrogate, aggregate, corrections, old, penalties, ... (6 in all)",
+        "algorithm.loss.surogate: unknown setting; did you mean 'surrogate'? docs/reference/parts/loss.md lists all 6",
     ),
     (
         "env.num_word=4",
@@ -53,8 +51,7 @@ UNKNOWN = [
     ),
     (
         "env.kind=houshold",
-        "env.kind: there is no env 'houshold'; did you mean 'household'? Valid: household, alfworld, aliased, "
-        "babyai, bfcl, ... (27 in all)",
+        "env.kind: there is no env 'houshold'; did you mean 'household'? docs/reference/environments.md lists all 27",
     ),
     ("model.kind=tny", "model.kind: there is no model 'tny'; did you mean 'tiny'? Valid: pretrained, tiny"),
     (
@@ -264,11 +261,8 @@ def test_what_is_wrong_with_the_file_or_the_method_is_told_without_torch(tmp_pat
     assert ran.returncode == 0, ran.stderr
     first, second, third = ran.stderr.splitlines()
     assert first == "error: missing.toml: there is no such file; give a run file (TOML) or the folder of a run"
-    message = (
+    assert second == (
         "error: run.toml with --set algorithm.method=hgop: algorithm.method: there is no method 'hgop'; "
-        "did you mean 'hgpo'? Valid: "
+        "did you mean 'hgpo'? `groupwise methods` lists all 62"
     )
-    assert second.startswith(message)
-    assert (
-        third == f"error: run.toml with --set sed=1: sed: unknown setting; did you mean 'seed'? Valid: seed, {SECTIONS}"
-    )
+    assert third == f"error: run.toml with --set sed=1: sed: unknown setting; did you mean 'seed'? {SECTIONS}"

@@ -37,7 +37,7 @@ def method(function: Callable[Options, Algorithm]) -> Callable[Options, Algorith
     def build(*args: Options.args, **options: Options.kwargs) -> Algorithm:
         for name in options:
             if name not in known:
-                problem = Problem.of_unknown([name], known)
+                problem = Problem.of_unknown([name], known, listed_by=f"`groupwise methods --show {function.__name__}`")
                 raise ConfigError(f"{function.__name__}: {problem}", problems=[problem])
         try:
             return checked(*args, **options)

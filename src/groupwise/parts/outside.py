@@ -68,8 +68,10 @@ def load_outside(slot: str, kind: str) -> object:
             message = quote_line(redact(str(error)))
         except Exception:  # from an external __str__
             message = "its message cannot be shown"
-        if isinstance(error, ImportError | AttributeError):
+        if isinstance(error, ImportError):
             reason = f"{message}; check that the package is installed"
+        elif isinstance(error, AttributeError):
+            reason = f"{message}; check the name after the colon"
         elif isinstance(error, SystemExit):
             reason = f"importing the module {module!r} ends the process (SystemExit: {message}); fix the module"
         else:

@@ -73,7 +73,8 @@ class Part(BaseModel):
     def __init_subclass__(cls, *, slot: str = "", self_contained: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if slot and slot not in CATALOGUES:
-            raise ConfigError(f"class {cls.__name__}: there is no slot {slot!r}; {nearest(slot, CATALOGUES)}")
+            names = nearest(slot, CATALOGUES, listed_by="docs/howto/extending/slots.md")
+            raise ConfigError(f"class {cls.__name__}: there is no slot {slot!r}; {names}")
         cls.slot = slot or cls.slot
         guard_methods(cls, cls.slot)
         cls.self_contained = self_contained  # never inherited: a derived class may need more
@@ -142,7 +143,8 @@ class Slot:
         if isinstance(value, Mapping):
             kind = value.get("kind", DEFAULT_KINDS.get(self.name))
             if kind is None and "kind" not in value:
-                raise ConfigError(f"the {self.name} has no `kind`. {nearest('', load_catalogue(self.name))}")
+                kinds = load_catalogue(self.name)
+                raise ConfigError(f"the {self.name} has no `kind`. {nearest('', kinds, listed_by=page_of(self.name))}")
             part = find_part_class(self.name, str(kind), key=key)
             value = part(**{name: setting for name, setting in value.items() if name != "kind"})
         if not isinstance(value, Part):
@@ -156,6 +158,12 @@ class Slot:
             raise ConfigError(f"{type(value).__name__} is a {value.slot}, but a {self.name} is needed here")
         check_members(value, self.name)
         return value
+
+
+def page_of(slot: str) -> str:
+    """The page that lists the kinds of a slot with their settings; for no slot, the page of all sections."""
+    page = "environments" if slot == "env" else f"parts/{slot}" if slot in CATALOGUES else "settings"
+    return f"docs/reference/{page}.md"
 
 
 def load_catalogue(slot: str) -> Mapping[str, type[Part]]:
@@ -174,7 +182,8 @@ def find_part_class(slot: str, kind: str, *, key: Sequence[str] = ()) -> type[Pa
     if ":" not in kind:
         module, dot, name = kind.rpartition(".")
         hint = f". A part of your own is named module:Class, with a colon: {f'{module}:{name}'!r}" if dot else ""
-        raise ConfigError(f"there is no {slot} {kind!r}; {nearest(kind, known)}{hint}", key=key)
+        names = nearest(kind, known, listed_by=page_of(slot))
+        raise ConfigError(f"there is no {slot} {kind!r}; {names}{hint}", key=key)
     loaded = load_outside(slot, kind)
     if not (isinstance(loaded, type) and issubclass(loaded, Part)):
         raise ConfigError(f"{kind!r} is not a Part; derive the class from groupwise.Part with slot={slot!r}")
@@ -259,7 +268,7 @@ def make_config_error(problems: Sequence[ErrorDetails], of: str, part: type[Part
         elif kind == "extra_forbidden" and path[-1] in part.refused_fields:
             found.append(Problem(path, part.refused_fields[path[-1]]))
         elif kind == "extra_forbidden":
-            found.append(Problem.of_unknown(path, part.model_fields))
+            found.append(Problem.of_unknown(path, part.model_fields, listed_by=page_of(part.slot)))
         elif kind == "missing":
             found.append(Problem(path, "it is missing; give it a value"))
         elif kind == "value_error":

@@ -199,8 +199,7 @@ class ColumnMap:
                 raise ConfigError(f"column map: no column for {key!r}; a map needs task and reward, such as {EXAMPLE}")
         if "step" in self.columns and "rollout" not in self.columns:
             raise ConfigError(
-                "column map: 'step' without 'rollout'; the position of a step needs the rollout it is a step of: "
-                "map the rollout's column too, or leave the index out"
+                "column map: 'step' is mapped, but 'rollout' is not; map the rollout's column too, or leave 'step' out"
             )
 
     @classmethod
@@ -226,7 +225,8 @@ def _check_key(key: str) -> None:
             fault = f"{name!r} is taken" if name else "it has no name"
             raise ConfigError(f"column map: a further column cannot be {key!r} ({fault}); write extra.NAME=COLUMN")
     elif key not in _MAPPED_KEYS:
-        advice = f"{nearest(key, _MAPPED_KEYS)} (further columns are extra.NAME)"
+        names = nearest(key, _MAPPED_KEYS, listed_by="docs/reference/rollouts.md")
+        advice = f"{names} (further columns are extra.NAME)"
         raise ConfigError(f"column map: unknown key {key!r}; {advice}")
 
 

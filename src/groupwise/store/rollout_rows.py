@@ -75,7 +75,8 @@ def find_row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
 def describe_value_fault(name: str, value: Any) -> str:
     """What is wrong with a value, for an error message."""
     if name not in KEYS:
-        return f"unknown key {quote_key(name)}; {nearest(str(name), KEYS)} (further columns go into 'extra')"
+        names = nearest(str(name), KEYS, listed_by="docs/reference/rollouts.md")
+        return f"unknown key {quote_key(name)}; {names} (further columns go into 'extra')"
     if name == "extra" and type(value) is dict and not RESERVED_NAMES.isdisjoint(value):
         taken = next(inner for inner in value if inner in RESERVED_NAMES)
         return f"'extra' holds {taken!r}, a name that is taken; move it out of 'extra', or rename it"

@@ -37,9 +37,10 @@ class Problem(NamedTuple):
     """Whether no setting has this name or one like it."""
 
     @classmethod
-    def of_unknown(cls, path: Sequence[str], valid: Iterable[str]) -> Problem:
+    def of_unknown(cls, path: Sequence[str], valid: Iterable[str], *, listed_by: str) -> Problem:
         names = [*valid]
-        return cls(tuple(path), f"unknown setting; {nearest(path[-1], names)}", not find_near(path[-1], names))
+        text = f"unknown setting; {nearest(path[-1], names, listed_by=listed_by)}"
+        return cls(tuple(path), text, not find_near(path[-1], names))
 
     def below(self, *path: str) -> Problem:
         """The same problem of a setting that is inside another one."""
@@ -104,18 +105,24 @@ class TrainingError(GroupwiseError):
 
 
 def nearest(name: str, valid: Iterable[str], *, listed_by: str = "") -> str:
-    """The end of an error message about an unknown name: the nearest valid name, then at most five valid ones.
+    """The end of an error message about an unknown name: the nearest valid names, or at most five valid ones.
 
-    `listed_by` is the command that lists all of them, if there is one.
+    `listed_by` is the command or page that lists all of them, if there is one.
 
     >>> nearest("dpth", ["depth", "alpha"])
     "did you mean 'depth'? Valid: alpha, depth"
+    >>> nearest("gpro", ["hgpo", "grpo", "gpr", "rloo", "gspo", "disco"], listed_by="`groupwise methods`")
+    "did you mean 'gpr' or 'grpo'? `groupwise methods` lists all 6"
     """
     names = sorted(valid)
     near = find_near(name, names)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    shown = [*near, *(other for other in names if other not in near)] if len(names) > MAX_NAMES else names
-    return f"{hint}Valid: {list_names(shown, listed_by=listed_by)}"
+    if not near or len(names) <= MAX_NAMES:
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return f"{hint}Valid: {list_names(names, listed_by=listed_by)}"
+    edits = count_edits(name, near[0])
+    first, *others = [repr(other) for other in near if count_edits(name, other) <= edits]
+    hint = f"did you mean {' or '.join([', '.join([first, *others[:-1]]), *others[-1:]])}?"
+    return f"{hint} {listed_by} lists all {len(names)}" if listed_by else f"{hint} ({len(names)} are valid)"
 
 
 def find_near(name: str, valid: Iterable[str]) -> list[str]:
@@ -158,7 +165,7 @@ def count_edits(first: str, second: str) -> int:
 
 
 def list_names(names: Iterable[str], *, listed_by: str = "") -> str:
-    """Names for an error message: at most five, the number of all, and the command that lists them."""
+    """Names for an error message: at most five, the number of all, and the command or page that lists them."""
     listed = list(names)
     command = f"; {listed_by} lists them" if listed_by else ""
     rest = f", ... ({len(listed)} in all{command})" if len(listed) > MAX_NAMES else ""

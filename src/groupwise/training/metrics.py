@@ -51,9 +51,10 @@ def check_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
         if not is_metric(name, value):
             raise TrainingError(f"metric {name!r} is {describe_value(value)}; give a finite number, or leave it out")
         if name not in METRICS and not name.startswith(EXTRA) and find_metric(name) is None:
+            names = nearest(name, METRICS, listed_by="docs/reference/metrics.md")
             raise TrainingError(
-                f"metric {name!r} is not in the table of training/metrics.toml; {nearest(name, METRICS)}. Outside "
-                f"parts log metrics named {EXTRA}..."
+                f"metric {name!r} is not in the table of training/metrics.toml; {names}. Outside parts log metrics "
+                f"named {EXTRA}..."
             )
         plain[name] = value.item() if isinstance(value, np.generic) else value
     return plain

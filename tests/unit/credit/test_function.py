@@ -87,7 +87,7 @@ SIGNATURES = "give it (trajectory), (trajectory, responses) or TRL's (completion
         ("wait", f"is async or a generator, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
         ("yield_numbers", f"is async or a generator, and takes (trajectory: 'Trajectory'); {SIGNATURES}"),
         ("NOT_A_FUNCTION", "is not a function; give the name of a function"),
-        ("missing", "has no attribute 'missing'; check that the package is installed"),
+        ("missing", "has no attribute 'missing'; check the name after the colon"),
     ],
 )
 def test_a_function_that_cannot_be_called_is_refused_when_the_run_file_is_read(name: str, sentence: str) -> None:

@@ -96,7 +96,10 @@ def test_json_for_machines() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["houshold"], "there is no env 'houshold'; did you mean 'household'? Valid: "),
+        (
+            ["houshold"],
+            "there is no env 'houshold'; did you mean 'household'? docs/reference/environments.md lists all",
+        ),
         (["household", "--set", "num_objects"], "'num_objects' has no value; write --set num_objects=VALUE"),
         (["household", "--set", "num_objetcs=3"], "num_objetcs: unknown setting; did you mean 'num_objects'?"),
         (["household", "--set", "categories=pick"], "categories: expected a list, found 'pick'"),

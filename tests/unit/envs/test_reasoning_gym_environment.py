@@ -153,7 +153,7 @@ class TestWithReasoningGym:
         [
             (
                 {"family": "chain_sums"},
-                "reasoning_gym: there is no family 'chain_sums'; did you mean 'chain_sum'? Valid: ",
+                "reasoning_gym: there is no family 'chain_sums'; did you mean 'chain_sum'? (",
             ),
             (
                 {"family": "chain_sum", "options": {"max_term": 3}},

@@ -19,10 +19,14 @@ from groupwise.credit import (
     Term,
     Whitened,
 )
-from groupwise.parts.part import find_part_class, kind_of, load_catalogue, name_of
+from groupwise.parts.part import CATALOGUES, find_part_class, kind_of, load_catalogue, name_of, page_of
+from tests.architecture.sources import ROOT
 from tests.unit.tables import single_steps
 
-GROUPERS = "Valid: among_solved, by_rollout, by_branch, by_edge, by_history, ... (9 in all)"
+GROUPERS = (
+    "Valid: among_solved, by_branch, by_edge, by_history, by_player, ... (9 in all; docs/reference/parts/grouper.md "
+    "lists them)"
+)
 
 SMALLEST = {"kind": "relative", "by": {"kind": "by_task"}, "of": {"kind": "episode_return"}}
 
@@ -51,8 +55,8 @@ def refusal(**fields: object) -> str:
 
 def with_by(by: object) -> str:
     message = refusal(advantage=SMALLEST | {"by": by})
-    assert message.startswith("Algorithm: advantage: Relative: by: ")
-    return message.removeprefix("Algorithm: advantage: Relative: by: ")
+    assert message.startswith("Algorithm: advantage.by")
+    return message.removeprefix("Algorithm: advantage.by")
 
 
 def test_a_mapping_with_kinds_becomes_the_parts_it_names() -> None:
@@ -65,19 +69,19 @@ def test_a_bare_kind_is_enough_for_a_part_without_fields() -> None:
 
 def test_an_unknown_field_is_named_with_the_nearest_valid_one() -> None:
     assert refusal(advantage=SMALLEST | {"baselin": "mean"}) == (
-        "Algorithm: advantage.baselin: unknown setting; did you mean 'baseline'? Valid: baseline, alone, average, by, "
-        "mixed_scale, ... (9 in all)"
+        "Algorithm: advantage.baselin: unknown setting; did you mean 'baseline'? "
+        "docs/reference/parts/estimator.md lists all 9"
     )
 
 
 def test_an_unknown_field_deep_inside_is_found_by_its_path() -> None:
     assert with_by({"kind": "by_history", "depth": 1, "dpth": 2}) == (
-        "ByHistory: unknown field 'dpth'; did you mean 'depth'? Valid: depth, peers"
+        ".dpth: unknown setting; did you mean 'depth'? Valid: depth, peers"
     )
 
 
 def test_a_missing_field_is_named() -> None:
-    assert with_by({"kind": "by_history"}) == "ByHistory: field 'depth' is missing; give it"
+    assert with_by({"kind": "by_history"}) == ".depth: it is missing; give it a value"
 
 
 def test_a_value_out_of_range_is_shown() -> None:
@@ -102,26 +106,31 @@ def test_a_part_of_another_slot_does_not_fit() -> None:
 
 
 def test_a_kind_of_another_slot_is_unknown_in_this_one() -> None:
-    assert with_by("mean") == f"there is no grouper 'mean'; {GROUPERS}"
+    assert with_by("mean") == f": there is no grouper 'mean'; {GROUPERS}"
     assert with_by("mine.FirstHeavy") == (
-        f"there is no grouper 'mine.FirstHeavy'; {GROUPERS}. A part of your own is named module:Class, with a colon: "
+        f": there is no grouper 'mine.FirstHeavy'; {GROUPERS}. A part of your own is named module:Class, with a colon: "
         "'mine:FirstHeavy'"
     )
 
 
 def test_an_unknown_kind_is_named_with_the_nearest_valid_one() -> None:
     assert with_by({"kind": "by_histori"}) == (
-        "there is no grouper 'by_histori'; did you mean 'by_history'? Valid: by_history, by_state, among_solved, "
-        "by_rollout, by_branch, ... (9 in all)"
+        ".kind: there is no grouper 'by_histori'; did you mean 'by_history'? "
+        "docs/reference/parts/grouper.md lists all 9"
     )
 
 
+@pytest.mark.parametrize("slot", ["", *CATALOGUES])
+def test_the_page_to_which_an_error_points_is_there(slot: str) -> None:
+    assert (ROOT / page_of(slot)).is_file()
+
+
 def test_a_table_without_a_kind_is_told_the_kinds() -> None:
-    assert with_by({"depth": 2}) == f"the grouper has no `kind`. {GROUPERS}"
+    assert with_by({"depth": 2}) == f": the grouper has no `kind`. {GROUPERS}"
 
 
 def test_a_value_that_is_no_part_is_shown() -> None:
-    assert with_by(3) == "found 3; give a grouper, or a table with its `kind`"
+    assert with_by(3) == ": found 3; give a grouper, or a table with its `kind`"
 
 
 def test_a_part_from_elsewhere_is_named_by_module_and_class() -> None:
@@ -139,27 +148,27 @@ def test_a_part_from_elsewhere_is_written_down_by_module_and_class() -> None:
 
 def test_a_package_that_is_not_there_is_named() -> None:
     assert with_by("no_such_package:Grouper") == (
-        "cannot load the grouper 'no_such_package:Grouper': No module named 'no_such_package'; "
+        ": cannot load the grouper 'no_such_package:Grouper': No module named 'no_such_package'; "
         "check that the package is installed"
     )
 
 
 def test_a_class_that_is_not_there_is_named() -> None:
     assert with_by("fractions:Grouper") == (
-        "cannot load the grouper 'fractions:Grouper': module 'fractions' has no attribute 'Grouper'; "
-        "check that the package is installed"
+        ": cannot load the grouper 'fractions:Grouper': module 'fractions' has no attribute 'Grouper'; "
+        "check the name after the colon"
     )
 
 
 @pytest.mark.parametrize("name", ["NotAPart", "GROUPERS"])
 def test_a_thing_from_elsewhere_must_be_a_part(name: str) -> None:
     assert with_by(f"{__name__}:{name}") == (
-        f"'{__name__}:{name}' is not a Part; derive the class from groupwise.Part with slot='grouper'"
+        f": '{__name__}:{name}' is not a Part; derive the class from groupwise.Part with slot='grouper'"
     )
 
 
 def test_a_part_from_elsewhere_must_fill_the_slot() -> None:
-    assert with_by("groupwise.credit:Mean") == "Mean is a baseline, but a grouper is needed here"
+    assert with_by("groupwise.credit:Mean") == ": Mean is a baseline, but a grouper is needed here"
 
 
 def test_parts_are_frozen_and_equal_by_their_fields() -> None:
@@ -253,6 +262,6 @@ def test_options_called_name_or_self_are_unknown_options() -> None:
     with pytest.raises(ConfigError, match="unknown setting; Valid: alpha, depth"):
         methods.build("hgpo", name=3)
     with pytest.raises(
-        ConfigError, match=r"unknown setting; Valid: advantage, channels, filters, hint, judge, \.\.\. \(1\d in all\)"
+        ConfigError, match=r"unknown setting; Valid: advantage, channels, filters, hint, judge, \.\.\. \(1\d in all;"
     ):
         Algorithm(advantage="relative", self=1)

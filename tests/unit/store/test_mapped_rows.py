@@ -221,9 +221,8 @@ def test_a_line_that_is_no_object(tmp_path: Path) -> None:
         (["task=id,reward="], "key 'reward' has no column; write reward=COLUMN"),
         (["task=id,reward=a", "reward=b"], "'reward' stands twice, as 'a' and 'b'; leave one of the two out"),
         (
-            ["task=id,reward=a,index=i"],
-            "'index' without 'rollout'; the position of a step needs the rollout it is a step of: map the rollout's "
-            "column too, or leave the index out",
+            ["task=id,reward=a,step=i"],
+            "'step' is mapped, but 'rollout' is not; map the rollout's column too, or leave 'step' out",
         ),
         (
             ["task=id,reward=a,extra.state=s"],
@@ -241,7 +240,7 @@ def test_an_unknown_key_of_the_map_is_told_with_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
         ColumnMap.parse(["task=id,rewrd=score"])
     assert str(caught.value).startswith(
-        "column map: unknown key 'rewrd'; did you mean 'reward'? Valid: reward, accepted, "
+        "column map: unknown key 'rewrd'; did you mean 'reward'? docs/reference/rollouts.md lists all "
     )
     assert str(caught.value).endswith("(further columns are extra.NAME)")
 

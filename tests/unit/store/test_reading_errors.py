@@ -147,8 +147,8 @@ ROW_FAULTS: list[tuple[Any, str]] = [
     ),
     (
         ROW | {"rewrd": 1},
-        "unknown key 'rewrd'; did you mean 'reward'? Valid: reward, accepted, accuracy, action, branch, ... (31 in "
-        "all) (further columns go into 'extra')",
+        "unknown key 'rewrd'; did you mean 'reward'? docs/reference/rollouts.md lists all 31 "
+        "(further columns go into 'extra')",
     ),
     (ROW | {"task": 1.5}, "key 'task' is 1.5; it takes text or an integer"),
     (ROW | {"task": True}, "key 'task' is true; it takes text or an integer"),
@@ -319,8 +319,8 @@ def test_parquet_with_a_bad_header(tmp_path: Path, header: str, expected: str) -
         ({"reward": [float("nan")]}, f"key 'reward' is NaN; it takes a finite number{SCORE}"),
         (
             {"rewards": [1]},
-            "unknown key 'rewards'; did you mean 'reward'? Valid: reward, reward_alone, accepted, accuracy, action, "
-            "... (31 in all) (further columns go into 'extra')",
+            "unknown key 'rewards'; did you mean 'reward'? docs/reference/rollouts.md lists all 31 "
+            "(further columns go into 'extra')",
         ),
         ({"step": ["0"]}, "key 'step' is \"0\"; it takes an integer from 0 upwards"),
     ],

@@ -37,9 +37,12 @@ def test_a_long_list_of_names_is_cut_and_counted() -> None:
     assert nearest("??", names[:5]) == "Valid: n1, n2, n3, n4, n5"
 
 
-def test_of_a_long_list_the_near_names_come_first() -> None:
-    names = ["grpo", "hgpo", "alpha", "beta", "gamma", "rho"]
-    assert nearest("gpro", names) == "did you mean 'grpo'? Valid: grpo, hgpo, alpha, beta, gamma, ... (6 in all)"
+def test_of_a_long_list_the_nearest_names_are_told() -> None:
+    names = ["grpo", "hgpo", "alpha", "beta", "gamma", "gpo"]
+    assert nearest("gpro", names) == "did you mean 'gpo' or 'grpo'? (6 are valid)"
+    assert nearest("grpoo", names, listed_by="`ls`") == "did you mean 'grpo'? `ls` lists all 6"
+    numbered = [f"a{i}" for i in range(9)]
+    assert nearest("ab", numbered) == "did you mean 'a0', 'a1', 'a2', 'a3' or 'a4'? (9 are valid)"
 
 
 def test_two_letters_the_wrong_way_round_are_one_slip() -> None:

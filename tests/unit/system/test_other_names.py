@@ -37,12 +37,12 @@ def test_an_unknown_setting_is_named_as_it_is_here(section: dict[str, object], e
 
 
 def test_a_near_name_of_the_same_section_comes_first() -> None:
-    assert str(Problem.of_unknown(["training", "beta"], ["betas", "eps"])) == (
+    assert str(Problem.of_unknown(["training", "beta"], ["betas", "eps"], listed_by="")) == (
         "training.beta: unknown setting; did you mean 'betas'? Valid: betas, eps"
     )
 
 
 def test_a_setting_that_another_kind_has_is_not_pointed_to_itself() -> None:
-    assert str(Problem.of_unknown(["model", "lora_rank"], ["hidden"])) == (
+    assert str(Problem.of_unknown(["model", "lora_rank"], ["hidden"], listed_by="")) == (
         "model.lora_rank: unknown setting; Valid: hidden"
     )

@@ -226,12 +226,10 @@ class Narrow(LocalEngine, slot="engine"):
         engine: Any = super().open(source)
 
         class NarrowEngine(type(engine)):  # type: ignore[misc]
-            context = self.context
-
             def close(self) -> None:
                 Narrow.closed.append("engine")
 
-        engine.__class__ = NarrowEngine
+        engine.__class__, engine.context = NarrowEngine, self.context
         return engine
 
 

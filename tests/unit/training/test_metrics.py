@@ -114,7 +114,7 @@ def test_an_unknown_metric_is_refused_and_one_from_elsewhere_is_not() -> None:
     with pytest.raises(TrainingError) as caught:
         check_metrics({"rollout/sucess": 1.0})
     assert str(caught.value).startswith(
-        "metric 'rollout/sucess' is not in the table of training/metrics.toml; did you mean 'rollout/success'? Valid: "
+        "metric 'rollout/sucess' is not in the table of training/metrics.toml; did you mean 'rollout/success'? "
     )
 
 

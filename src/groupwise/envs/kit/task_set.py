@@ -328,5 +328,5 @@ def check_evaluated(part: Part, *, split: str, tasks: set[str], digest: str) -> 
     if strange:
         raise RecordError(
             f"an evaluation on split {split!r} (task set {digest[:12]}) has {len(strange)} tasks that are not in this "
-            f"task_set, such as {min(strange)}; the environment or its data changed, so evaluate again"
+            f"task set, such as {min(strange)}; the environment or its data changed, so evaluate again"
         )

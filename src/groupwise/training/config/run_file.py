@@ -42,7 +42,7 @@ from typing import Any
 from groupwise import methods
 from groupwise.methods import build
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import DEFAULT_KINDS
+from groupwise.parts.part import DEFAULT_KINDS, page_of
 from groupwise.parts.path_settings import write_in
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError, Problem, find_near, nearest
@@ -104,7 +104,7 @@ def _decode_section(
     """
     for name in content:
         if name not in RunConfig.model_fields:
-            raise ConfigError(problems=[Problem.of_unknown([name], RunConfig.model_fields)])
+            raise ConfigError(problems=[Problem.of_unknown([name], RunConfig.model_fields, listed_by=page_of(""))])
     try:
         return _decode_written(content.get("algorithm"), of_other, tell)
     except ConfigError as error:
@@ -149,13 +149,18 @@ def _decode_written(
     return algorithm, {key: value for key, value in section.items() if key not in (*lacking, *absent)}
 
 
-def _check_options(method: str, options: Iterable[str], known: Iterable[str]) -> None:
+def _check_options(method: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise a ConfigError for a key that is neither an option of the method nor a part of an algorithm."""
-    valid = [*known, *Algorithm.model_fields]
-    for key in options:
-        if key not in valid:
-            text = f"not an option of the method {method!r}, and not a part of an algorithm; {nearest(key, valid)}"
-            raise ConfigError(problems=[Problem((key,), text, is_unknown=not find_near(key, valid))])
+    own, parts = [*known], [*Algorithm.model_fields]
+    for key in given:
+        if key not in (*own, *parts):
+            near = find_near(key, [*own, *parts])
+            if near and near[0] in parts:
+                names = nearest(key, parts, listed_by=page_of(""))
+            else:
+                names = nearest(key, own, listed_by=f"`groupwise methods --show {method}`")
+            text = f"not an option of the method {method!r}, and not a part of an algorithm; {names}"
+            raise ConfigError(problems=[Problem((key,), text, is_unknown=not near)])
 
 
 def _check_parts_only(section: Mapping[str, Any]) -> None:
@@ -170,7 +175,8 @@ def _check_parts_only(section: Mapping[str, Any]) -> None:
                 "part itself",
                 key=(key,),
             )
-        raise ConfigError(problems=[Problem.of_unknown([key], ["method", *Algorithm.model_fields])])
+        valid = ["method", *Algorithm.model_fields]
+        raise ConfigError(problems=[Problem.of_unknown([key], valid, listed_by=page_of(""))])
 
 
 def decode_run(
