@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,19 @@ from groupwise.training.config.run_file import parse_settings
 
 if TYPE_CHECKING:
     from groupwise.training.config.run_config import RunConfig
+
+
+def argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help)
+
+
+def option(metavar: str, help: str, *names: str, **checks: Any) -> Any:
+    """An option with a value; `names` replace the name that follows from the parameter."""
+    return typer.Option(*names, metavar=metavar, help=help, **checks)
+
+
+def flag(name: str, help: str, **checks: Any) -> Any:
+    return typer.Option(name, help=help, **checks)
 
 
 TRAINER = ("torch", "transformers", "tokenizers", "safetensors", "peft")
@@ -45,10 +58,8 @@ def load_run_config(folder: Path, set_: list[str] | None = None, unset: list[str
 
 # Run files with `--set` and `--unset`.
 
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting. Repeatable.")]
-Unset = Annotated[
-    list[str] | None, typer.Option("--unset", metavar="KEY", help="Use the default of a setting. Repeatable.")
-]
+Set = Annotated[list[str] | None, option("KEY=VALUE", "Change a setting. Repeatable.", "--set")]
+Unset = Annotated[list[str] | None, option("KEY", "Use the default of a setting. Repeatable.", "--unset")]
 
 
 def load_run_file(file: Path, set_: list[str] | None, unset: list[str] | None) -> RunConfig:
@@ -78,17 +89,16 @@ def build_algorithm(text: str) -> Algorithm:
 # Options of commands that read rollouts.
 
 Format = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="File format: auto, groupwise, verl_agent (also verl's own dumps) or verifiers."),
+    str, option("NAME", "File format: auto, groupwise, verl_agent (also verl's own dumps) or verifiers.")
 ]
 
 MapEntries = Annotated[
     list[str] | None,
-    typer.Option(
-        "--map",
-        metavar="KEY=COLUMN,...",
-        help="Column of each key, for files of any program: task=prompt_id,reward=score. Without rollout, every row is "
+    option(
+        "KEY=COLUMN,...",
+        "Column of each key, for files of any program: task=prompt_id,reward=score. Without rollout, every row is "
         "one rollout.",
+        "--map",
     ),
 ]
 
@@ -120,9 +130,9 @@ def _apply_trust(context: typer.Context, trust: bool) -> bool:
 
 Trust = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--trust",
-        help="Load outside code that the run names, and open its environment. This runs that code.",
+        "Load outside code that the run names, and open its environment. This runs that code.",
         callback=_apply_trust,
     ),
 ]

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.arguments import Format, MapEntries, Trust, build_algorithm, read_column_map
+from groupwise.cli.arguments import Format, MapEntries, Trust, argument, build_algorithm, flag, option, read_column_map
 from groupwise.cli.screen import (
     errors,
     file_progress,
@@ -41,25 +40,16 @@ METHODS = ("grpo", "gigpo", "hgpo")
 
 
 def audit(
-    file: Annotated[
-        Path, typer.Argument(metavar="ROLLOUTS", help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")
-    ],
+    file: Annotated[Path, argument("ROLLOUTS", "Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")],
     method: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Method: NAME, NAME:KEY=VALUE,... or a run file. Repeatable; default: grpo, gigpo and hgpo.",
-        ),
+        option("NAME", "Method: NAME, NAME:KEY=VALUE,... or a run file. Repeatable; default: grpo, gigpo and hgpo."),
     ] = None,
-    depth: Annotated[
-        int, typer.Option(metavar="N", help="Largest number of earlier states to compare.", min=0, max=16)
-    ] = 4,
-    gamma: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Discount factor of the compared returns.", min=0, max=1)
-    ] = 0.95,
+    depth: Annotated[int, option("N", "Largest number of earlier states to compare.", min=0, max=16)] = 4,
+    gamma: Annotated[float, option("NUMBER", "Discount factor of the compared returns.", min=0, max=1)] = 0.95,
     format: Format = "auto",
     map_: MapEntries = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the audit as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
     """Audit recorded rollouts under several methods. Groups, histories and advantages are compared."""

@@ -14,8 +14,11 @@ from groupwise.cli.arguments import (
     MapEntries,
     Set,
     Unset,
+    argument,
+    flag,
     load_run_file,
     need_trainer,
+    option,
     read_column_map,
     set_rights,
 )
@@ -44,10 +47,10 @@ def check(context: typer.Context) -> None:
 
 @app.command("engine", cls=Command)
 def engine(
-    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file. Its sections model and engine are used.")],
+    file: Annotated[Path, argument("RUN.toml", "Run file. Its sections model and engine are used.")],
     set_: Set = None,
     unset: Unset = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the results as JSON.")] = False,
 ) -> None:
     """Test the engine of a run file against the rules of the loop. If one is broken, the exit status is 1."""
     need_trainer()
@@ -60,10 +63,10 @@ def engine(
 
 @app.command("rollouts", cls=Command)
 def rollouts(
-    file: Annotated[Path, typer.Argument(metavar="ROLLOUTS", help="Rollouts: .jsonl, .jsonl.gz or .parquet.")],
+    file: Annotated[Path, argument("ROLLOUTS", "Rollouts: .jsonl, .jsonl.gz or .parquet.")],
     format: Format = "auto",
     map_: MapEntries = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the faults as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the faults as JSON.")] = False,
 ) -> None:
     """Find wrong ids, steps and states in recorded rollouts. If advantages would be wrong, the exit status is 1."""
     source = open_rollouts(file, format=format, columns=read_column_map(map_))
@@ -106,15 +109,13 @@ def _print_faults(tally: FaultTally, rows: int, file: Path) -> None:
 
 @app.command("env", cls=Command)
 def env(
-    kind: Annotated[
-        str, typer.Argument(metavar="MODULE:CLASS", help="Your environment, or the kind of a built-in one.")
-    ],
+    kind: Annotated[str, argument("MODULE:CLASS", "Your environment, or the kind of a built-in one.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the environment. Repeatable.")
+        list[str] | None, option("KEY=VALUE", "Set a field of the environment. Repeatable.", "--set")
     ] = None,
-    tasks: Annotated[int, typer.Option(min=1, metavar="N", help="Number of training tasks to run.")] = NUM_TASKS,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the tasks and actions.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    tasks: Annotated[int, option("N", "Number of training tasks to run.", min=1)] = NUM_TASKS,
+    seed: Annotated[int, option("N", "Seed of the tasks and actions.")] = 0,
+    as_json: Annotated[bool, flag("--json", "Print the results as JSON.")] = False,
 ) -> None:
     """Test an environment against the rules of the loop. If one is broken, the exit status is 1.
 
@@ -127,11 +128,9 @@ def env(
 
 @app.command("part", cls=Command)
 def part(
-    place: Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Your part: a grouper, a signal, a loss, ...")],
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the part. Repeatable.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    place: Annotated[str, argument("MODULE:CLASS", "Your part: a grouper, a signal, a loss, ...")],
+    settings: Annotated[list[str] | None, option("KEY=VALUE", "Set a field of the part. Repeatable.", "--set")] = None,
+    as_json: Annotated[bool, flag("--json", "Print the results as JSON.")] = False,
 ) -> None:
     """Test your own part against the rules of its slot. If one is broken, the exit status is 1."""
     kind: Any = load_outside("part", place)

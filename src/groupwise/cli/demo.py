@@ -7,9 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from groupwise.cli.arguments import Set, Unset, need_trainer
+from groupwise.cli.arguments import Set, Unset, need_trainer, option
 from groupwise.cli.report import report
 from groupwise.cli.screen import print_line
 from groupwise.cli.train import train
@@ -21,7 +19,7 @@ RUN_FILE = Path(__file__).with_name("demo.toml")
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for run file, run and report.")] = Path("demo"),
+    out: Annotated[Path, option("FOLDER", "Folder for run file, run and report.")] = Path("demo"),
     set_: Set = None,
     unset: Unset = None,
 ) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments import TRAINER, Set, Trust, Unset, load_run_file
+from groupwise.cli.arguments import TRAINER, Set, Trust, Unset, argument, load_run_file, option
 from groupwise.cli.screen import errors, print_line
 from groupwise.parts.outside import WITHOUT_TRUST
 from groupwise.parts.part import check_may_open
@@ -53,8 +53,8 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    file: Annotated[Path | None, typer.Argument(metavar="RUN.toml", help="Run file to check as well.")] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for runs. Its disk is checked.")] = Path("runs"),
+    file: Annotated[Path | None, argument("RUN.toml", "Run file to check as well.")] = None,
+    out: Annotated[Path, option("FOLDER", "Folder for runs. Its disk is checked.")] = Path("runs"),
     set_: Set = None,
     unset: Unset = None,
     trust: Trust = False,

@@ -9,12 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.arguments import Set, Trust, Unset, load_run_config, need_trainer
+from groupwise.cli.arguments import Set, Trust, Unset, argument, flag, load_run_config, need_trainer, option
 from groupwise.cli.live import format_success, tell_progress
 from groupwise.cli.screen import errors, format_plain_percent, make_table, output, print_json, print_line
 
@@ -24,32 +23,24 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
-    update: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Update of the checkpoint; default: the latest.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Task set, such as test; default: that of the run file.")
-    ] = None,
+    run: Annotated[Path, argument("RUN", "Run folder.")],
+    update: Annotated[int | None, option("N", "Update of the checkpoint; default: the latest.", min=0)] = None,
+    split: Annotated[str | None, option("NAME", "Task set, such as test; default: that of the run file.")] = None,
     tasks: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Number of tasks, from the first; default: that of the run file."),
+        int | None, option("N", "Number of tasks, from the first; default: that of the run file.", min=1)
     ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Repeat the evaluation with this many sampling seeds.")
-    ] = 3,
+    seeds: Annotated[int, option("N", "Repeat the evaluation with this many sampling seeds.", min=1)] = 3,
     rollouts: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Rollouts per task and seed; default: that of the run file.")
+        int | None, option("N", "Rollouts per task and seed; default: that of the run file.", min=1)
     ] = None,
     temperature: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="NUMBER", help="Sampling temperature; 0 = greedy; default: that of the run file."),
+        float | None, option("NUMBER", "Sampling temperature; 0 = greedy; default: that of the run file.", min=0)
     ] = None,
-    per_task: Annotated[bool, typer.Option("--per-task", help="Print one line per task.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    per_task: Annotated[bool, flag("--per-task", "Print one line per task.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the result as JSON.")] = False,
     set_: Set = None,
     unset: Unset = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Evaluate, but write nothing to the run folder.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Evaluate, but write nothing to the run folder.")] = False,
     trust: Trust = False,
 ) -> None:
     """Evaluate a run on a task set, with several seeds. Success has a 95 % interval and is also shown by category."""

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.text import Text
 from rich.tree import Tree
 
-from groupwise.cli.arguments import Format, MapEntries, Trust, build_algorithm, read_column_map
+from groupwise.cli.arguments import Format, MapEntries, Trust, argument, build_algorithm, flag, option, read_column_map
 from groupwise.cli.screen import escape_recorded, file_progress, output, print_json, print_line, shorten
 from groupwise.data.task_ids import rank_match
 from groupwise.report.derived_credit import RunStepExplanation, explain_run_step
@@ -35,32 +35,23 @@ FOR_FILES = "hgpo"
 
 
 def explain(
-    file: Annotated[
-        Path, typer.Argument(metavar="ROLLOUTS", help="Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")
-    ],
-    rollout: Annotated[str, typer.Option(metavar="ID", help="Id of the rollout.")],
-    step: Annotated[int, typer.Option(metavar="N", help="Number of the step, counted from 0.", min=0)],
+    file: Annotated[Path, argument("ROLLOUTS", "Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")],
+    rollout: Annotated[str, option("ID", "Id of the rollout.")],
+    step: Annotated[int, option("N", "Number of the step, counted from 0.", min=0)],
     task: Annotated[
         str | None,
-        typer.Option(
-            metavar="ID",
-            help="Task or group, id or its beginning (in a run TASK@UPDATE); default: the one with this rollout.",
-        ),
+        option("ID", "Task or group, id or its beginning (in a run TASK@UPDATE); default: the one with this rollout."),
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Method: NAME, NAME:KEY=VALUE,... or a run file; default: hgpo, for a run the method of the run.",
+        option(
+            "NAME", "Method: NAME, NAME:KEY=VALUE,... or a run file; default: hgpo, for a run the method of the run."
         ),
     ] = None,
     format: Format = "auto",
     map_: MapEntries = None,
-    token: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Also explain this token of the response, counted from 0.", min=0),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the explanation as JSON.")] = False,
+    token: Annotated[int | None, option("N", "Also explain this token of the response, counted from 0.", min=0)] = None,
+    as_json: Annotated[bool, flag("--json", "Print the explanation as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
     """Explain the advantage of one step: its groups, baseline and scale. The advantage is also computed again."""

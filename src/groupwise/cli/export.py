@@ -5,29 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from groupwise.cli.arguments import need_trainer
+from groupwise.cli.arguments import argument, flag, need_trainer, option
 from groupwise.cli.screen import print_json, print_line
 from groupwise.system.errors import ConfigError
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder; with --push also an exported folder.")],
-    update: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Update of the checkpoint; default: the latest.")
-    ] = None,
-    best: Annotated[bool, typer.Option("--best", help="Export the checkpoint with the best evaluation.")] = False,
-    merge: Annotated[bool, typer.Option("--merge", help="Merge the adapter into its base model.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="New folder; default: RUN-UPDATE beside the run.")
-    ] = None,
-    push: Annotated[
-        str | None,
-        typer.Option(metavar="ACCOUNT/NAME", help="Upload to this Hugging Face repository."),
-    ] = None,
-    public: Annotated[bool, typer.Option("--public", help="Make the new repository public.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    run: Annotated[Path, argument("RUN", "Run folder; with --push also an exported folder.")],
+    update: Annotated[int | None, option("N", "Update of the checkpoint; default: the latest.", min=0)] = None,
+    best: Annotated[bool, flag("--best", "Export the checkpoint with the best evaluation.")] = False,
+    merge: Annotated[bool, flag("--merge", "Merge the adapter into its base model.")] = False,
+    out: Annotated[Path | None, option("FOLDER", "New folder; default: RUN-UPDATE beside the run.")] = None,
+    push: Annotated[str | None, option("ACCOUNT/NAME", "Upload to this Hugging Face repository.")] = None,
+    public: Annotated[bool, flag("--public", "Make the new repository public.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the result as JSON.")] = False,
 ) -> None:
     """Export the model of a run as a Hugging Face folder. It has a model card."""
     need_trainer()

@@ -8,13 +8,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from groupwise.cli.arguments import Trust
+from groupwise.cli.arguments import Trust, argument, flag, option
 from groupwise.cli.attributed_tokens import choose_colours, print_recorded_prompt
 from groupwise.cli.explain import print_step
 from groupwise.cli.screen import errors, escape_recorded, make_table, output, print_json, print_line, shorten
@@ -76,25 +75,17 @@ HALF = 8
 
 
 def inspect(
-    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="Run folder.")] = None,
-    update: Annotated[int | None, typer.Option(metavar="N", help="Show the groups of this update.", min=0)] = None,
-    task: Annotated[
-        str | None, typer.Option(metavar="ID", help="Show a rollout of this task (id or its beginning).")
-    ] = None,
-    rollout: Annotated[
-        int | None, typer.Option(metavar="N", help="Number of the rollout; default: the best one.", min=0)
-    ] = None,
-    step: Annotated[int | None, typer.Option(metavar="N", help="Explain the advantage of this step.", min=0)] = None,
-    token: Annotated[
-        int | None, typer.Option(metavar="N", help="Also explain this token of that step, counted from 0.", min=0)
-    ] = None,
-    prompt: Annotated[
-        bool, typer.Option("--prompt", help="Show the prompt of that step, coloured by origin, instead.")
-    ] = False,
+    run: Annotated[Path | None, argument("RUN", "Run folder.")] = None,
+    update: Annotated[int | None, option("N", "Show the groups of this update.", min=0)] = None,
+    task: Annotated[str | None, option("ID", "Show a rollout of this task (id or its beginning).")] = None,
+    rollout: Annotated[int | None, option("N", "Number of the rollout; default: the best one.", min=0)] = None,
+    step: Annotated[int | None, option("N", "Explain the advantage of this step.", min=0)] = None,
+    token: Annotated[int | None, option("N", "Also explain this token of that step, counted from 0.", min=0)] = None,
+    prompt: Annotated[bool, flag("--prompt", "Show the prompt of that step, coloured by origin, instead.")] = False,
     diff: Annotated[
-        tuple[Path, Path] | None, typer.Option(metavar="RUN RUN", help="Compare two runs: settings, metrics, success.")
+        tuple[Path, Path] | None, option("RUN RUN", "Compare two runs: settings, metrics, success.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the output as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the output as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
     """Inspect the updates, groups, rollouts and steps of a run. Each step is shown with its advantage."""

@@ -8,9 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from groupwise.cli.arguments import Set, Trust, Unset, load_run_file, need_trainer
+from groupwise.cli.arguments import Set, Trust, Unset, argument, flag, load_run_file, need_trainer, option
 from groupwise.cli.screen import errors, make_table, output, print_json, print_line
 from groupwise.parts.part import check_may_open
 from groupwise.system.errors import FileError
@@ -21,33 +19,24 @@ if TYPE_CHECKING:
 
 
 def lab(
-    file: Annotated[Path, typer.Argument(metavar="RUN", help="Run file (TOML) or run folder.")],
+    file: Annotated[Path, argument("RUN", "Run file (TOML) or run folder.")],
     method: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Measure this method. Repeatable; default: all methods.")
+        list[str] | None, option("NAME", "Measure this method. Repeatable; default: all methods.")
     ] = None,
     skill: Annotated[
         float | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Use a tabular policy of this skill instead of the model (tabular environments only).",
-        ),
+        option("NUMBER", "Use a tabular policy of this skill instead of the model (tabular environments only)."),
     ] = None,
-    tasks: Annotated[int, typer.Option(min=1, metavar="N", help="Tasks per update.")] = 4,
-    rollouts: Annotated[int, typer.Option(min=2, metavar="N", help="Rollouts per group.")] = 8,
-    updates: Annotated[int, typer.Option(min=2, metavar="N", help="Number of updates to sample.")] = 40,
-    situations: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Situations whose true advantages are estimated.")
-    ] = 40,
-    continuations: Annotated[
-        int, typer.Option(min=2, metavar="N", help="Continuations of each kind per situation.")
-    ] = 128,
-    gamma: Annotated[
-        float, typer.Option(min=0, max=1, metavar="NUMBER", help="Discount factor of the true advantages.")
-    ] = 1.0,
+    tasks: Annotated[int, option("N", "Tasks per update.", min=1)] = 4,
+    rollouts: Annotated[int, option("N", "Rollouts per group.", min=2)] = 8,
+    updates: Annotated[int, option("N", "Number of updates to sample.", min=2)] = 40,
+    situations: Annotated[int, option("N", "Situations whose true advantages are estimated.", min=1)] = 40,
+    continuations: Annotated[int, option("N", "Continuations of each kind per situation.", min=2)] = 128,
+    gamma: Annotated[float, option("NUMBER", "Discount factor of the true advantages.", min=0, max=1)] = 1.0,
     set_: Set = None,
     unset: Unset = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result to this JSON file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    out: Annotated[Path | None, option("FILE", "Also write the result to this JSON file.")] = None,
+    as_json: Annotated[bool, flag("--json", "Print the result as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
     """Compare the advantages of methods with the true advantages. Nothing is trained.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.arguments import Set, Unset, load_run_file, need_trainer
+from groupwise.cli.arguments import Set, Unset, argument, flag, load_run_file, need_trainer, option
 from groupwise.cli.screen import errors, print_line
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError
@@ -23,27 +23,19 @@ if TYPE_CHECKING:
 
 
 def launch(
-    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file; with --resume also the run folder.")],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Run folder; default: runs/NAME.")] = None,
+    file: Annotated[Path, argument("RUN.toml", "Run file; with --resume also the run folder.")],
+    out: Annotated[Path | None, option("FOLDER", "Run folder; default: runs/NAME.")] = None,
     set_: Set = None,
     unset: Unset = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume from the last checkpoint in the run folder.")
-    ] = False,
-    ranks: Annotated[int, typer.Option(min=1, metavar="N", help="Number of learner processes.")] = 1,
-    gpus: Annotated[int, typer.Option(min=0, max=1, metavar="N", help="GPUs per rank: 0 (CPU only) or 1.")] = 0,
-    cpus: Annotated[
-        float, typer.Option(min=0.01, metavar="NUMBER", help="CPUs to reserve per rank and per server.")
-    ] = 1.0,
+    resume: Annotated[bool, flag("--resume", "Resume from the last checkpoint in the run folder.")] = False,
+    ranks: Annotated[int, option("N", "Number of learner processes.", min=1)] = 1,
+    gpus: Annotated[int, option("N", "GPUs per rank: 0 (CPU only) or 1.", min=0, max=1)] = 0,
+    cpus: Annotated[float, option("NUMBER", "CPUs to reserve per rank and per server.", min=0.01)] = 1.0,
     address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Address of the cluster; local = start one on this machine.")
+        str, option("HOST:PORT", "Address of the cluster; local = start one on this machine.")
     ] = "local",
-    restarts: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Largest number of restarts after a process died.")
-    ] = 3,
-    timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Seconds to wait for free resources.")
-    ] = 600.0,
+    restarts: Annotated[int, option("N", "Largest number of restarts after a process died.", min=0)] = 3,
+    timeout: Annotated[float, option("SECONDS", "Seconds to wait for free resources.", min=1)] = 600.0,
 ) -> None:
     """Train on a Ray cluster. Ranks and servers run there and are restarted if they die."""
     from groupwise.engines.ray_cluster import RayCluster

@@ -30,7 +30,7 @@ from groupwise.cli import (
     train,
     warmup,
 )
-from groupwise.cli.arguments import COMMANDS_THAT_RUN, move_current_folder_back, set_rights
+from groupwise.cli.arguments import COMMANDS_THAT_RUN, flag, move_current_folder_back, set_rights
 from groupwise.cli.help import Command, CommandGroup
 from groupwise.cli.screen import errors, finish_streams, prepare_streams, print_error, print_line, show_traceback
 from groupwise.system.errors import GroupwiseError
@@ -77,8 +77,7 @@ def _print_version(asked: bool) -> None:
 def begin(
     context: typer.Context,
     version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+        bool, flag("--version", "Print the version and exit.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     """Train LLM agents with group-based reinforcement learning, and inspect every advantage."""

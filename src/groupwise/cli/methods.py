@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
 from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
 
 from groupwise import methods as catalogue
+from groupwise.cli.arguments import option
 from groupwise.cli.screen import output
 
 
 def methods(
-    show: Annotated[str | None, typer.Option("--show", metavar="NAME", help="Show one method with its parts.")] = None,
+    show: Annotated[str | None, option("NAME", "Show one method with its parts.", "--show")] = None,
 ) -> None:
     """List all methods, or show one with its parts."""
     if show is not None:

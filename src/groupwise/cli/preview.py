@@ -6,13 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
 from groupwise.cli import screen
-from groupwise.cli.arguments import Set, Trust, Unset, load_run_file, need_trainer
+from groupwise.cli.arguments import Set, Trust, Unset, argument, flag, load_run_file, need_trainer, option
 from groupwise.cli.attributed_tokens import (
     RESPONSE,
     choose_styles,
@@ -34,19 +33,15 @@ VERDICT_COLOURS = {"valid": "green", "malformed": "yellow", "refused": "yellow",
 
 
 def preview(
-    file: Annotated[Path, typer.Argument(metavar="RUN", help="Run file (TOML) or run folder.")],
-    tasks: Annotated[int, typer.Option(min=1, metavar="N", help="Number of tasks to show.")] = 2,
-    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Number of steps per task.")] = 3,
-    task: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="Show this task (id or its beginning). Repeatable.")
-    ] = None,
-    response: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Response at step 0, 1, ... Repeatable.")
-    ] = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="List each token with its id and origin.")] = False,
+    file: Annotated[Path, argument("RUN", "Run file (TOML) or run folder.")],
+    tasks: Annotated[int, option("N", "Number of tasks to show.", min=1)] = 2,
+    steps: Annotated[int, option("N", "Number of steps per task.", min=1)] = 3,
+    task: Annotated[list[str] | None, option("ID", "Show this task (id or its beginning). Repeatable.")] = None,
+    response: Annotated[list[str] | None, option("TEXT", "Response at step 0, 1, ... Repeatable.")] = None,
+    tokens: Annotated[bool, flag("--tokens", "List each token with its id and origin.")] = False,
     set_: Set = None,
     unset: Unset = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON, with token ids.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print everything as JSON, with token ids.")] = False,
     trust: Trust = False,
 ) -> None:
     """Preview the prompts and the cost of a run. No weights are loaded.

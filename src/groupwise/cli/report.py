@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments import Trust
+from groupwise.cli.arguments import Trust, argument, option
 from groupwise.cli.screen import print_line
 from groupwise.store.run_folder import REPORT, SWEEP_PLAN, RunPaths
 from groupwise.system.errors import ConfigError
@@ -16,13 +15,10 @@ from groupwise.training.run_reader import RunFolder
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders or sweep folders.")],
+    runs: Annotated[list[Path], argument("RUN...", "Run folders or sweep folders.")],
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=f"File to write; default: {REPORT} in the run folder, for several runs in the current one.",
-        ),
+        option("FILE", f"File to write; default: {REPORT} in the run folder, for several runs in the current one."),
     ] = None,
     trust: Trust = False,
 ) -> None:

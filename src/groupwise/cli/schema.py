@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from groupwise.cli.arguments import option
 from groupwise.cli.screen import print_line, write_text
 from groupwise.system.errors import ConfigError
 from groupwise.system.json_text import to_json
 
 
 def schema(
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; default: print it.")] = None,
+    out: Annotated[Path | None, option("FILE", "File to write; default: print it.")] = None,
 ) -> None:
     """Write the JSON schema of run files. With it, editors complete settings and mark errors."""
     from groupwise.training.config.schema import make_run_schema  # imports every part; too slow for `--help`

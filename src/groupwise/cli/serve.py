@@ -12,9 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from groupwise.cli.arguments import need_trainer
+from groupwise.cli.arguments import argument, need_trainer, option
 from groupwise.cli.screen import print_line
 from groupwise.system.errors import ConfigError
 
@@ -39,52 +37,31 @@ class Precision(StrEnum):
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(metavar="FOLDER", help="Model folder in the Hugging Face layout.")],
-    replicas: Annotated[int, typer.Option(min=1, metavar="N", help="Number of servers.")] = 1,
-    engine: Annotated[ServedBy, typer.Option(metavar="vllm|groupwise", help="Engine of the servers.")] = ServedBy.VLLM,
+    model: Annotated[Path, argument("FOLDER", "Model folder in the Hugging Face layout.")],
+    replicas: Annotated[int, option("N", "Number of servers.", min=1)] = 1,
+    engine: Annotated[ServedBy, option("vllm|groupwise", "Engine of the servers.")] = ServedBy.VLLM,
     port: Annotated[
-        int,
-        typer.Option(
-            min=0, max=MAX_PORT, metavar="N", help="Port of the first server, the next ones follow; 0 = free ports."
-        ),
+        int, option("N", "Port of the first server, the next ones follow; 0 = free ports.", min=0, max=MAX_PORT)
     ] = 0,
     host: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST", help="Address to listen on; 0.0.0.0 = reachable from other machines, without a password."
-        ),
+        str, option("HOST", "Address to listen on; 0.0.0.0 = reachable from other machines, without a password.")
     ] = "127.0.0.1",
-    python: Annotated[
-        str, typer.Option(metavar="FILE", help="Python interpreter of the environment with vLLM.")
-    ] = "python",
+    python: Annotated[str, option("FILE", "Python interpreter of the environment with vLLM.")] = "python",
     precision: Annotated[
-        Precision, typer.Option(metavar="float32|bfloat16", help="Number format of the computation.")
+        Precision, option("float32|bfloat16", "Number format of the computation.")
     ] = Precision.FLOAT32,
     max_model_len: Annotated[
-        int,
-        typer.Option(
-            min=0, metavar="N", help="Most tokens of prompt plus response (vLLM only); 0 = the model's limit."
-        ),
+        int, option("N", "Most tokens of prompt plus response (vLLM only); 0 = the model's limit.", min=0)
     ] = 0,
     gpu_memory: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, metavar="NUMBER", help="Fraction of the GPU memory per vLLM server; 0 = run on the CPU."
-        ),
+        float, option("NUMBER", "Fraction of the GPU memory per vLLM server; 0 = run on the CPU.", min=0, max=1)
     ] = 0.0,
-    gpu: Annotated[
-        list[str] | None, typer.Option(metavar="N", help="GPU of a server. Repeat for the next servers.")
-    ] = None,
-    lora_rank: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Rank of the LoRA adapter that a run trains; 0 = none.")
-    ] = 0,
+    gpu: Annotated[list[str] | None, option("N", "GPU of a server. Repeat for the next servers.")] = None,
+    lora_rank: Annotated[int, option("N", "Rank of the LoRA adapter that a run trains; 0 = none.", min=0)] = 0,
     lora_targets: Annotated[
-        str,
-        typer.Option(metavar="NAMES", help="Layers of the adapter, comma-separated (our engine); default: all linear."),
+        str, option("NAMES", "Layers of the adapter, comma-separated (our engine); default: all linear.")
     ] = "",
-    start_timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Seconds to wait until all are healthy.")
-    ] = 600.0,
+    start_timeout: Annotated[float, option("SECONDS", "Seconds to wait until all are healthy.", min=1)] = 600.0,
 ) -> None:
     """Start model servers for runs. Their URLs are printed when all are healthy. Ctrl-C stops them."""
     from groupwise.engines.server_processes import start_servers

@@ -18,7 +18,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.cli.arguments import Unset, need_trainer, print_note
+from groupwise.cli.arguments import Unset, argument, flag, need_trainer, option, print_note
 from groupwise.cli.screen import errors, format_plain_percent, make_table, output, print_json, print_line
 from groupwise.cli.train import STOPPED
 from groupwise.store.lock import RunLock
@@ -40,20 +40,14 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file.")],
-    seeds: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Runs per variant; seeds count from the run file's seed.")
-    ] = 5,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE,VALUE", help="Values of a setting. Repeatable.")
-    ] = None,
+    file: Annotated[Path, argument("RUN.toml", "Run file.")],
+    seeds: Annotated[int, option("N", "Runs per variant; seeds count from the run file's seed.", min=1)] = 5,
+    set_: Annotated[list[str] | None, option("KEY=VALUE,VALUE", "Values of a setting. Repeatable.", "--set")] = None,
     unset: Unset = None,
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Sweep folder; default: sweeps/NAME.")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Runs at a time; default: as many as fit.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and train nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    out: Annotated[Path | None, option("FOLDER", "Sweep folder; default: sweeps/NAME.")] = None,
+    jobs: Annotated[int | None, option("N", "Runs at a time; default: as many as fit.", min=1)] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the plan, and train nothing.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the results as JSON.")] = False,
 ) -> None:
     """Train combinations of settings with several seeds, and compare them. Repeat the command to resume."""
     need_trainer()

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments import Trust, set_rights
+from groupwise.cli.arguments import Trust, argument, flag, option, set_rights
 from groupwise.cli.screen import output, print_json, print_line
 from groupwise.data.records import Task
 from groupwise.envs.kit.task_set import SPLITS, TaskSetFile, check_evaluated, choose_split, task_set_hash, task_sets_of
@@ -27,22 +27,15 @@ SHOWN_DIGITS = 16
 def tasks(
     context: typer.Context,
     what: Annotated[
-        str,
-        typer.Argument(
-            metavar="ENV|RUN", help="Kind of an environment, MODULE:CLASS, run file, run folder or task-set file."
-        ),
+        str, argument("ENV|RUN", "Kind of an environment, MODULE:CLASS, run file, run folder or task-set file.")
     ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a field of the environment. Repeatable.")
+        list[str] | None, option("KEY=VALUE", "Set a field of the environment. Repeatable.", "--set")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the task sets to this JSON file.")] = None,
-    check: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare with a saved file; fail if tasks changed.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(metavar="NAME", help="List the tasks of this task set, such as test.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    out: Annotated[Path | None, option("FILE", "Save the task sets to this JSON file.")] = None,
+    check: Annotated[Path | None, option("FILE", "Compare with a saved file; fail if tasks changed.")] = None,
+    split: Annotated[str | None, option("NAME", "List the tasks of this task set, such as test.")] = None,
+    as_json: Annotated[bool, flag("--json", "Print as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
     """Show, save or check the task sets of an environment. The hash of a task set names its tasks."""

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.arguments import Set, Unset, load_run_config, load_run_file, need_trainer, print_note
+from groupwise.cli.arguments import (
+    Set,
+    Unset,
+    argument,
+    flag,
+    load_run_config,
+    load_run_file,
+    need_trainer,
+    option,
+    print_note,
+)
 from groupwise.cli.screen import errors, print_line
 from groupwise.parts.outside import WITHOUT_TRUST, only_reading
 from groupwise.store.journal import Journal
@@ -27,19 +37,13 @@ STOPPED = 3
 
 
 def train(
-    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file; with --resume also the run folder.")],
-    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Run folder; default: runs/NAME.")] = None,
+    file: Annotated[Path, argument("RUN.toml", "Run file; with --resume also the run folder.")],
+    out: Annotated[Path | None, option("FOLDER", "Run folder; default: runs/NAME.")] = None,
     set_: Set = None,
     unset: Unset = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume from the last checkpoint in the run folder.")
-    ] = False,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Print one line per update instead of the live display.")
-    ] = False,
-    tracker: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Also log to this tracker, such as wandb. Repeatable.")
-    ] = None,
+    resume: Annotated[bool, flag("--resume", "Resume from the last checkpoint in the run folder.")] = False,
+    plain: Annotated[bool, flag("--plain", "Print one line per update instead of the live display.")] = False,
+    tracker: Annotated[list[str] | None, option("NAME", "Also log to this tracker, such as wandb. Repeatable.")] = None,
 ) -> None:
     """Train a model, and save everything in a run folder. The order is warm start, evaluation, updates, evaluation."""
     need_trainer()

@@ -7,10 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.console import Console
 
-from groupwise.cli.arguments import Set, Unset, load_run_file, need_trainer
+from groupwise.cli.arguments import Set, Unset, argument, load_run_file, need_trainer, option
 from groupwise.cli.live import PlainLines, describe_evaluation, describe_expert_faults
 from groupwise.cli.screen import output, print_line
 from groupwise.store.lock import RunLock
@@ -21,17 +20,13 @@ if TYPE_CHECKING:
 
 
 def warmup(
-    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file. Its section warm_start is used.")],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder for the model, in the Hugging Face layout.")],
+    file: Annotated[Path, argument("RUN.toml", "Run file. Its section warm_start is used.")],
+    out: Annotated[Path, option("FOLDER", "New folder for the model, in the Hugging Face layout.")],
     source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", metavar="ROLLOUTS", help="Learn from these recorded rollouts; default: from the expert."
-        ),
+        Path | None, option("ROLLOUTS", "Learn from these recorded rollouts; default: from the expert.", "--from")
     ] = None,
     min_return: Annotated[
-        float | None,
-        typer.Option(metavar="NUMBER", help="Smallest return of a recorded rollout; default: more than 0."),
+        float | None, option("NUMBER", "Smallest return of a recorded rollout; default: more than 0.")
     ] = None,
     set_: Set = None,
     unset: Unset = None,

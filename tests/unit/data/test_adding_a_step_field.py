@@ -16,16 +16,12 @@ ON_STEP = '''    patience: float | None = None
     role: str | int | None = None
 '''
 IN_THE_TABLE = """    StepField(
-        name="patience",
-        kind=kinds.NUMBER,
-        owner=Owner.ENVIRONMENT,
+        name="patience", kind=kinds.NUMBER, owner=Owner.ENVIRONMENT,
         meaning="how long the agent waited, in seconds",
-        step="patience",
-        column=TableColumn(),
+        step="patience", column=TableColumn(),
     ),
     StepField(
-        name="role",
-"""
+        name="role","""
 SCRIPT = """
 import importlib.util, json, sys
 from pathlib import Path
@@ -77,7 +73,7 @@ def test_one_entry_and_one_field_are_all_it_takes(tmp_path: Path) -> None:
             (data.parent / entry.name).symlink_to(entry)
     changed = {
         "records.py": ("    role: str | int | None = None\n", ON_STEP),
-        "step_fields.py": ('    StepField(\n        name="role",\n', IN_THE_TABLE),
+        "step_fields.py": ('    StepField(\n        name="role",', IN_THE_TABLE),
     }
     for entry in (PACKAGE / "data").rglob("*.py"):
         name = entry.relative_to(PACKAGE / "data")
