@@ -124,7 +124,7 @@ def test_groups_show_the_credit_that_trained_and_the_text_it_stands_on(played: P
     with RunFolder(played.folder) as run:
         groups = read_groups(run, UPDATES)
     steps = {
-        (rollout.task, rollout.rollout, step.index): step
+        (rollout.task, rollout.rollout, step.step): step
         for group in groups
         for rollout in group.members
         for step in rollout.steps

@@ -337,7 +337,7 @@ def test_channels_train_and_are_explained_one_by_one(tmp_path: Path) -> None:
         played = list(journal.trajectories(1))
     tokens = [len(row["response_ids"]) for rollout in played for row in rollout["steps"]]
     again = DerivedCredit.compute(played, config.algorithm)
-    step = find_step(again.table, task=played[0]["task"], rollout=played[0]["rollout"], index=0)
+    step = find_step(again.table, task=played[0]["task"], rollout=played[0]["rollout"], step=0)
     explanation = explain_channels(again.table, config.algorithm, step)
     own = [n for n, rollout in zip(tokens, played, strict=True) if rollout["task"] == played[0]["task"]]
     spread = statistics.stdev(own) + 1e-6

@@ -194,7 +194,7 @@ def _print_movers(console: Console, title: str, movers: list[Mover]) -> None:
         table.add_row(
             escape(shorten(str(mover.task), 34)),
             escape(str(mover.rollout)),
-            str(mover.index),
+            str(mover.step),
             f"{mover.before:+.3f}",
             f"{mover.after:+.3f}",
             escape(shorten(mover.state, 44)),
@@ -209,7 +209,7 @@ def _print_token_movers(console: Console, title: str, result: Audit) -> None:
     headings = ("task", "rollout", "step", "token", "id", "before", "after")
     table = make_table(*headings, align="llr", title=title)
     for mover in result.token_movers:
-        place = (str(mover.index), str(mover.position), str(mover.token))
+        place = (str(mover.step), str(mover.position), str(mover.token))
         names = escape(shorten(str(mover.task), 34)), escape(str(mover.rollout))
         table.add_row(*names, *place, f"{mover.before:+.3f}", f"{mover.after:+.3f}")
     console.print(table, "")

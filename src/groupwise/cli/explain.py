@@ -99,7 +99,7 @@ def _explain_in_file(
         algorithm.advantage(table),
         task=group,
         rollout=rollout,
-        index=step,
+        step=step,
         token=token,
         rows=chunk.tokens,
     )
@@ -221,7 +221,7 @@ def _print_token(token: TokenExplanation) -> None:
     for line in token.lines:
         print_line(f"  {line}")
     for member in token.members[:MAX_MEMBERS]:
-        print_line(f"  rollout {member.rollout}, step {member.index}, token {member.position}: {member.value:.6g}")
+        print_line(f"  rollout {member.rollout}, step {member.step}, token {member.position}: {member.value:.6g}")
     if len(token.members) > MAX_MEMBERS:
         print_line(f"  … and {len(token.members) - MAX_MEMBERS} more tokens")
     if token.value is None:
@@ -255,7 +255,7 @@ def _print_dropped(step: ExplainedStep) -> None:
     if dropping := find_filters_that_drop(*of_table, step.position):
         print_line(f"it does not train: {', '.join(dropping)} drops it")
     if dropped := find_steps_dropped_by_credit(*of_table):
-        named = [f"{step.task}, rollout {step.rollout}, step {step.index} ({step.credit:+.6g})" for step in dropped]
+        named = [f"{step.task}, rollout {step.rollout}, step {step.step} ({step.credit:+.6g})" for step in dropped]
         more = f"; and {len(dropped) - MAX_DROPPED} more" if len(dropped) > MAX_DROPPED else ""
         print_line(f"dropped by their credit: {'; '.join(named[:MAX_DROPPED])}{more}")
 
@@ -278,8 +278,8 @@ def _draw_tree(explanation: Explanation) -> Tree:
 def _describe_member(member: GroupMember) -> str:
     if member.rollout is None:
         return f"added by the trained_with: {member.value:.6g}"
-    if member.index is None:
+    if member.step is None:
         name, own = f"rollout {member.rollout}, mean of {member.num_steps} steps: {member.value:.6g}", "this rollout"
     else:
-        name, own = f"rollout {member.rollout}, step {member.index}: {member.value:.6g}", "this step"
+        name, own = f"rollout {member.rollout}, step {member.step}: {member.value:.6g}", "this step"
     return f"[bold green]{escape(name)} ({own})[/]" if member.is_self else escape(name)

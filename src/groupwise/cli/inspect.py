@@ -267,7 +267,7 @@ def _show_rollout(folder: RunFolder, number: int, group: PlayedGroup, rollout: i
     dialogue.add_column(justify="right", style="dim")
     for step in played.steps:
         tokens = lay_out_tokens(step, texts, token_reach, palette)
-        dialogue.add_row(str(step.index), _lay_out_step(step, reach, tokens))
+        dialogue.add_row(str(step.step), _lay_out_step(step, reach, tokens))
     console.print(dialogue)
     if played.error:
         console.print(f"[bold red]error[/] {escape(played.error)}")

@@ -189,8 +189,8 @@ def check_journaled(root: Part, states: Sequence[StateBefore], *, where: str, pa
     for missing in find_stateful(root, path):
         if missing not in kept:
             raise RecordError(
-                f"{where} has no saved state of {missing}, so its advantages cannot be computed again; the stored ones "
-                "are used"
+                f"{where} has no saved state of {missing}, so its advantages cannot be computed again; `groupwise "
+                "inspect` shows the recorded ones"
             )
 
 

@@ -403,7 +403,7 @@ class Mover:
     task: str | int
     """Id of its task (or group)."""
     rollout: str | int
-    index: int
+    step: int
     state: str
     action: str
     before: float
@@ -418,7 +418,7 @@ class Mover:
     @property
     def name(self) -> tuple[str, str, int]:
         """Orders movers with equal changes."""
-        return str(self.task), str(self.rollout), self.index
+        return str(self.task), str(self.rollout), self.step
 
 
 class MoverTally:
@@ -446,7 +446,7 @@ class MoverTally:
             Mover(
                 task=table.task_ids[table.task[step]],
                 rollout=table.rollout_ids[table.rollout[step]],
-                index=int(table.step[step]),
+                step=int(table.step[step]),
                 state=str(table.state_keys[table.state[step]]) if table.state[step] >= 0 else "",
                 action=str(table.extra["action"][step] or "") if "action" in table.extra else "",
                 before=float(before.trace.values[step]),

@@ -191,7 +191,7 @@ class TokenMover:
     task: str | int
     """Id of its task (or group)."""
     rollout: str | int
-    index: int
+    step: int
     """Index of its step."""
     position: int
     """Its position in the response, including forced tokens."""
@@ -202,7 +202,7 @@ class TokenMover:
     @property
     def rank(self) -> tuple[float, str, str, int, int]:
         """Orders movers: the largest change first, then by name."""
-        return -abs(self.after - self.before), str(self.task), str(self.rollout), self.index, self.position
+        return -abs(self.after - self.before), str(self.task), str(self.rollout), self.step, self.position
 
 
 def _make_mover(table: StepTable, tokens: TokenTable, token: int, before: float, after: float) -> TokenMover:
@@ -210,7 +210,7 @@ def _make_mover(table: StepTable, tokens: TokenTable, token: int, before: float,
     return TokenMover(
         task=table.task_ids[table.task[step]],
         rollout=table.rollout_ids[table.rollout[step]],
-        index=int(table.step[step]),
+        step=int(table.step[step]),
         position=int(tokens.position[token]) + tokens.num_forced(step),
         token=int(tokens.token[token]),
         before=before,

@@ -298,7 +298,7 @@ def explain_run_step(
         derived.credit,
         task=task,
         rollout=rollout,
-        index=step,
+        step=step,
         token=token,
         rows=derived.rows,
         cut=TokenTexts(folder.path).cut,

@@ -67,8 +67,8 @@ class GroupMember:
     task: str | int
     rollout: str | int | None
     """Id of its rollout; None = the method added it."""
-    index: int | None
-    """The step's index; None = it is not one step."""
+    step: int | None
+    """The number of the step; None = it is not one step."""
     value: float
     is_self: bool
     """Whether it is the explained step or its rollout."""
@@ -113,25 +113,25 @@ class Explanation:
         return tuple(dict.fromkeys(reasons))
 
 
-def explain_step(table: StepTable, credit: Credit, *, task: str | int, rollout: str | int, index: int) -> Explanation:
-    return _explain_trace(table, credit.trace, find_step(table, task=task, rollout=rollout, index=index))
+def explain_step(table: StepTable, credit: Credit, *, task: str | int, rollout: str | int, step: int) -> Explanation:
+    return _explain_trace(table, credit.trace, find_step(table, task=task, rollout=rollout, step=step))
 
 
 def explain_channels(table: StepTable, algorithm: Algorithm, step: int) -> dict[str, Explanation]:
     return {name: _explain_trace(table, credit.trace, step) for name, credit in algorithm.channel_credit(table).items()}
 
 
-def find_step(table: StepTable, *, task: str | int, rollout: str | int, index: int) -> int:
+def find_step(table: StepTable, *, task: str | int, rollout: str | int, step: int) -> int:
     """Position of a step in the table; ids may be given as text."""
     task_code = _find_code("task", task, table.task_ids)
     of_task = np.flatnonzero(table.task == task_code)
     rollouts = sorted(set(table.rollout[of_task].tolist()))
     rollout_code = rollouts[_find_code("rollout", rollout, [table.rollout_ids[code] for code in rollouts])]
-    positions = np.flatnonzero((table.rollout == rollout_code) & (table.step == index))
+    positions = np.flatnonzero((table.rollout == rollout_code) & (table.step == step))
     if not len(positions):
         steps = table.step[table.rollout == rollout_code]
         raise RecordError(
-            f"task {task!r}, rollout {rollout!r} has no step {index}; its steps are {steps.min()} to {steps.max()}"
+            f"task {task!r}, rollout {rollout!r} has no step {step}; its steps are {steps.min()} to {steps.max()}"
         )
     return int(positions[0])
 
@@ -188,7 +188,7 @@ def _explain_comparison(table: StepTable, trace: Comparison, step: int, computed
         members=(
             *_list_members(table, trace.signal, steps, step, by_rollout=_counts_rollouts(part)),
             *(
-                GroupMember(task=task, rollout=None, index=None, value=value, is_self=False, num_steps=0)
+                GroupMember(task=task, rollout=None, step=None, value=value, is_self=False, num_steps=0)
                 for value in virtual
             ),
         ),
@@ -383,7 +383,7 @@ def _list_members(
         GroupMember(
             task=table.task_ids[table.task[own[0]]],
             rollout=table.rollout_ids[table.rollout[own[0]]],
-            index=int(table.step[own[0]]) if len(own) == 1 else None,
+            step=int(table.step[own[0]]) if len(own) == 1 else None,
             value=float(mean(values[own].tolist())),
             is_self=bool((own == step).any()),
             num_steps=len(own),

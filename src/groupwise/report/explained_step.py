@@ -82,7 +82,7 @@ def explain_whole_step(
     *,
     task: str | int,
     rollout: str | int,
-    index: int,
+    step: int,
     token: int | None = None,
     rows: Sequence[Mapping[str, Any]] = (),
     cut: Callable[[Sequence[int]], Sequence[str] | None] | None = None,
@@ -92,7 +92,7 @@ def explain_whole_step(
     To explain the token at position `token` too, `rows` must have the recorded tokens. `cut` returns the texts of a
     response's tokens.
     """
-    position = find_step(table, task=task, rollout=rollout, index=index)
+    position = find_step(table, task=task, rollout=rollout, step=step)
     of_token = None
     if token is not None:
         tokens = TokenTable.from_rows(table, rows)
@@ -104,10 +104,10 @@ def explain_whole_step(
         table=table,
         credit=credit,
         position=position,
-        explanation=explain_step(table, credit, task=task, rollout=rollout, index=index),
+        explanation=explain_step(table, credit, task=task, rollout=rollout, step=step),
         channels=explain_channels(table, algorithm, position),
         token=of_token,
-        pairs=tuple(choose_pairs(explain_pairs(algorithm, table, credit), task=task, rollout=rollout, step=index)),
+        pairs=tuple(choose_pairs(explain_pairs(algorithm, table, credit), task=task, rollout=rollout, step=step)),
     )
 
 
@@ -122,7 +122,7 @@ class TokenMember:
     """A token that another token was compared with."""
 
     rollout: str | int
-    index: int
+    step: int
     position: int
     value: float
 
@@ -286,7 +286,7 @@ def _list_members(table: StepTable, tokens: TokenTable, derivation: Derivation) 
     return tuple(
         TokenMember(
             rollout=table.rollout_ids[table.rollout[tokens.row[token]]],
-            index=int(table.step[tokens.row[token]]),
+            step=int(table.step[tokens.row[token]]),
             position=int(tokens.position[token]) + tokens.num_forced(int(tokens.row[token])),
             value=float(value),
         )
@@ -387,7 +387,7 @@ class DroppedStep:
     filter: str
     task: str | int
     rollout: str | int
-    index: int
+    step: int
     credit: float
 
 
@@ -399,7 +399,7 @@ def find_steps_dropped_by_credit(algorithm: Algorithm, table: StepTable, credit:
             filter=name_of(part),
             task=table.task_ids[table.task[step]],
             rollout=table.rollout_ids[table.rollout[step]],
-            index=int(table.step[step]),
+            step=int(table.step[step]),
             credit=float(earned.values[step]),
         )
         for part in algorithm.credit_filters

@@ -31,7 +31,7 @@ from groupwise.training.run_reader import RunFolder
 class PlayedStep:
     """One step of a rollout."""
 
-    index: int
+    step: int
     observation: str
     action: str
     response: str
@@ -204,7 +204,7 @@ def describe_requests(group: PlayedGroup) -> list[str]:
 
 
 _Identity = tuple[str, int, int]
-"""A step of an update: its task, rollout and index."""
+"""A step of an update: its task, rollout and number."""
 
 
 def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
@@ -322,7 +322,7 @@ def _identify(row: Mapping[str, Any]) -> _Identity:
 def _make_step(row: Mapping[str, Any], credit: float, details: Mapping[str, Any], decode: Decoder | None) -> PlayedStep:
     flaws = {"malformed": row.get("well_formed"), "refused": row.get("accepted"), "invalid": row.get("valid")}
     return PlayedStep(
-        index=row["step"],
+        step=row["step"],
         observation=str(row.get("observation") or ""),
         action=str(row.get("action") or ""),
         response=decode(row["response_ids"]) if decode and row.get("response_ids") else "",

@@ -48,7 +48,7 @@ class IdentityCheck:
 
 @dataclass(frozen=True, eq=False)
 class RolloutRows:
-    """A chunk's rows by group and rollout, sorted by step index."""
+    """A chunk's rows by group and rollout, sorted by step."""
 
     rollouts: RolloutsChunk
     rows: dict[Any, dict[Any, list[int]]] = field(init=False)
@@ -97,7 +97,7 @@ def _find_duplicated_rows(rollouts: RolloutRows) -> Found:
     for task, rollout, rows in rollouts.walk():
         for before, row in pairwise(rows):
             if (index[before], segment[before]) == (index[row], segment[row]):
-                what = f"group {task!r}, rollout {rollout!r}, index {index[row]} twice"
+                what = f"group {task!r}, rollout {rollout!r}, step {index[row]} twice"
                 yield (before, row), what
 
 

@@ -518,7 +518,7 @@ class TokenShades:
             shown += 0 if step.tokens is None else min(len(step.tokens.ids), MAX_TOKENS)
             if shown > MAX_TOKENS_OF_ROLLOUT:
                 break
-            chosen.add(step.index)
+            chosen.add(step.step)
         return chosen
 
     def list_pieces(self, tokens: CreditedTokens) -> Iterator[tuple[str, str, str]]:

@@ -83,7 +83,7 @@ class RecordedRun:
         """
         numbers = self._folder.journal.update_numbers() if update is None else [update]
         rows = (
-            {"update": number, "task": rollout.task, "rollout": rollout.rollout, "step": step.index}
+            {"update": number, "task": rollout.task, "rollout": rollout.rollout, "step": step.step}
             | {name: getattr(step, name) for name in STEP_COLUMNS}
             for number in numbers
             for group in read_groups(self._folder, number)

@@ -209,7 +209,7 @@ def test_why_gives_the_journals_number_to_the_bit(run_path: Path, groups: list[P
     rollout = group.rollouts[1]
     arguments = ("inspect", run_path, "--update", 3, "--task", group.task, "--rollout", 1)
     for step in rollout.steps:
-        data = show_json(*arguments, "--step", step.index)
+        data = show_json(*arguments, "--step", step.step)
         assert data["value"] == data["recorded"] == step.credit
         assert data["largest_gap"] <= 1e-9
     printed = invoke(*arguments, "--step", 0)

@@ -79,12 +79,12 @@ def test_a_memory_that_was_written_down_goes_on_as_it_was() -> None:
 def test_explain_derives_it_by_hand() -> None:
     table = StepTable.from_columns(task=["t", "t"], rollout=[0, 1], step=[0, 0], reward=[1.0, 0.0], prior=[0.1, 0.1])
     credit = Relative(by=ByTask(), of=AbovePrior(), baseline=NoBaseline(), scale=NoScale())(table)
-    explanation = explain_step(table, credit, task="t", rollout=0, index=0)
+    explanation = explain_step(table, credit, task="t", rollout=0, step=0)
     assert explanation.value == pytest.approx(0.9)
     ((_, inner),) = explanation.inner
     assert (inner.value, inner.by_hand) == (0.9, 0.9)
     wrong = StepTable.from_columns(task=["t", "t"], rollout=[0, 1], step=[0, 0], reward=[1.0, 0.0], prior=[0.3, 0.3])
-    assert explain_step(wrong, credit, task="t", rollout=0, index=0).largest_gap() == pytest.approx(0.2)
+    assert explain_step(wrong, credit, task="t", rollout=0, step=0).largest_gap() == pytest.approx(0.2)
 
 
 def test_a_memory_that_is_none_is_not_taken_up() -> None:

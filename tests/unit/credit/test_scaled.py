@@ -37,7 +37,7 @@ def test_nor_is_a_step_whose_credit_compared_nobody() -> None:
 
 
 def test_the_spread_is_derived_again() -> None:
-    explanation = explain_step(ROWS, BY_STATE(ROWS), task="q", rollout=1, index=0)
+    explanation = explain_step(ROWS, BY_STATE(ROWS), task="q", rollout=1, step=0)
     assert explanation.formula == "(3 - 0) / 2.23606798 = 1.34164"
     assert explanation.list_not_derived() == ()
     assert explanation.largest_gap() <= 1e-12

@@ -41,7 +41,7 @@ def test_a_task_of_one_step_is_compared_with_nobody() -> None:
 
 
 def test_the_number_is_derived_again_level_by_level() -> None:
-    explanation = explain_step(ROWS, shrink(1.0)(ROWS), task="q", rollout=0, index=1)
+    explanation = explain_step(ROWS, shrink(1.0)(ROWS), task="q", rollout=0, step=1)
     assert explanation.formula == (
         "ByTask: 7 steps, mean 3: 3; ByHistory(depth=0): 2 steps, mean 1.5: 2; "
         "ByHistory(depth=1): 1 steps, mean 3: 2.5; 3 - 2.5 = 0.5"

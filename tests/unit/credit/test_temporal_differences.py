@@ -73,7 +73,7 @@ def test_what_follows_a_limit_is_not_guessed_where_nothing_says_how_rollouts_end
 
 def test_the_number_is_derived_again_from_rewards_and_values() -> None:
     table, part = StepTable.from_columns(**CUT), take_differences(0.5, "value")
-    explanation = explain_step(table, part(table), task="q", rollout=1, index=0)
+    explanation = explain_step(table, part(table), task="q", rollout=1, step=0)
     assert explanation.formula == "1 x 0 + 0.25 x -0.5 = -0.125"
-    assert [(member.index, member.value) for member in explanation.members] == [(0, 0.5), (1, 1.0)]
+    assert [(member.step, member.value) for member in explanation.members] == [(0, 0.5), (1, 1.0)]
     assert explanation.largest_gap() == 0

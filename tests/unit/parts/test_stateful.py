@@ -231,6 +231,6 @@ def test_credit_is_not_derived_again_without_the_memory_it_came_from() -> None:
     with pytest.raises(RecordError) as error:
         check_journaled(algorithm, [], where="run: update 3", path="algorithm")
     assert str(error.value) == (
-        "run: update 3 has no saved state of algorithm.advantage.of, so its advantages cannot be computed again; the "
-        "stored ones are used"
+        "run: update 3 has no saved state of algorithm.advantage.of, so its advantages cannot be computed again; "
+        "`groupwise inspect` shows the recorded ones"
     )

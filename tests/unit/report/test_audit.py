@@ -132,12 +132,12 @@ def test_movers_are_the_steps_that_change_most_from_the_first_method_to_the_last
     # Changes 2 + 1 = 3; -3 + 1 = -2; -2 - 1 = -3; 3 - 1 = 2.
     where = {"task": "q", "action": ""}
     assert result.gains == [
-        Mover(**where, rollout=0, index=0, state="s", before=-1.0, after=2.0),
-        Mover(**where, rollout=1, index=1, state="x", before=1.0, after=3.0),
+        Mover(**where, rollout=0, step=0, state="s", before=-1.0, after=2.0),
+        Mover(**where, rollout=1, step=1, state="x", before=1.0, after=3.0),
     ]
     assert result.losses == [
-        Mover(**where, rollout=1, index=0, state="s", before=1.0, after=-2.0),
-        Mover(**where, rollout=0, index=1, state="x", before=-1.0, after=-3.0),
+        Mover(**where, rollout=1, step=0, state="s", before=1.0, after=-2.0),
+        Mover(**where, rollout=0, step=1, state="x", before=-1.0, after=-3.0),
     ]
     assert [mover.change for mover in result.gains] == [3, 2]
 
@@ -150,7 +150,7 @@ def test_movers_tell_the_state_and_the_action_in_words() -> None:
         ("q", 1, 1, None, "look", 6.0),
     )
     result = audit_tables([rows], {"episode": EPISODE, "state": BY_STATE})
-    words = {(mover.rollout, mover.index): (mover.state, mover.action) for mover in result.gains + result.losses}
+    words = {(mover.rollout, mover.step): (mover.state, mover.action) for mover in result.gains + result.losses}
     # Changes: 2 + 1; -2 - 1; 0 - 1.
     assert words == {(0, 0): ("('room', 1)", "go"), (1, 0): ("('room', 1)", ""), (1, 1): ("", "look")}
 
@@ -248,7 +248,7 @@ def test_credit_where_nobody_earned_anything_is_told() -> None:
     assert penalised.unrewarded_share == pytest.approx(0.5, rel=1e-4)
     assert plain.unrewarded_share == 0.0
     (sentence,) = [finding for finding in audit_methods(rows, "hgpo").findings if "without any reward" in finding]
-    assert sentence.startswith("50.0 % of the credit of hgpo is in tasks without any reward")
+    assert sentence.startswith("50.0 % of the absolute advantages of hgpo are in tasks without any reward")
     scored = table("task rollout step reward outcome", ("q", 0, 0, 0.0, 1.0), ("q", 1, 0, 0.0, 0.0))
     assert audit_methods(scored).methods[0].unrewarded_share == 0.0  # an outcome is something earned
 

@@ -58,8 +58,8 @@ def test_tokens_by_hand() -> None:
     assert result.token_movers is not None
     assert result.token_movers == [], "tokens that both train have the same credit under the first and the last"
     assert result.findings[-4:] == [
-        "Under halved 100.0 % of the tokens train; 13.4 % of the variance of their credit is inside steps.",
-        "Under begun 50.0 % of the tokens train; 0.0 % of the variance of their credit is inside steps.",
+        "Under halved 100.0 % of the tokens train; 13.4 % of the variance of their advantages is inside steps.",
+        "Under begun 50.0 % of the tokens train; 0.0 % of the variance of their advantages is inside steps.",
         "From steps to halved, 0.0 % of the nonzero tokens change sign.",
         "From halved to begun, 0.0 % of the nonzero tokens change sign.",
     ]
@@ -151,7 +151,9 @@ def test_what_a_part_refuses_is_told_with_the_method() -> None:
         task=["t", "t"], rollout=[0, 1], step=[0, 0], reward=[1.0, 0.0], tokens=[3, 1], **columns
     )
     algorithm = Algorithm(advantage=methods.rloo().advantage, token_credit=SegmentCredit())
-    with pytest.raises(RecordError, match=r"^method 'mine': task 't', .* \(logp_behaviour\) were not recorded"):
+    with pytest.raises(
+        RecordError, match=r"^method 'mine': task 't', .* \(logp_behaviour\), but they were not recorded"
+    ):
         audit(table, TOKENS, {"mine": algorithm})
 
 

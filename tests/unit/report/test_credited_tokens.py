@@ -44,7 +44,7 @@ def test_a_group_has_the_credit_of_its_tokens(tmp_path: Path) -> None:
     assert second is not None
     assert (first.values.tolist(), first.trains.tolist(), first.num_forced) == (FIRST_CREDIT, FIRST_TRAINS, 1)
     assert (second.values.tolist(), second.trains.all(), second.num_forced) == (SECOND_CREDIT, True, 0)
-    assert first.describe() == "4 of 5 sampled tokens train; credit +0.250 to +0.750, sum +2.000"
+    assert first.describe() == "4 of 5 sampled tokens train; advantages +0.250 to +0.750, sum +2.000"
     assert group.rollouts[0].steps[0].credit == 1.0, "the step's own credit stays beside it"
     assert (group.pairs, group.rollouts[0].steps[0].channels) == (None, {})
 
@@ -83,7 +83,7 @@ def test_what_a_journal_lacks_costs_the_tokens_and_is_said(tmp_path: Path) -> No
     group = read_group(write_token_run(tmp_path / "run", INSIDE, bare))
     assert group.rollouts[0].steps[0].tokens is None
     assert group.rollouts[0].steps[0].compared is True
-    assert group.details_missing.startswith("The credit of tokens and channels cannot be derived again (")
+    assert group.details_missing.startswith("The advantages of tokens and channels cannot be derived again (")
     assert "segment_ends is [9]" in group.details_missing
 
 

@@ -21,11 +21,11 @@ ROWS = walks(["s", "s"], ["s", "x"], rewards=[[1, 2], [0, 4]])
 
 def explain_method(rows: StepTable, name: str, rollout: int, index: int, **options: object) -> Explanation:
     credit = methods.build(name, **options).advantage(rows)
-    return explain_step(rows, credit, task=rows.task_ids[0], rollout=rollout, index=index)
+    return explain_step(rows, credit, task=rows.task_ids[0], rollout=rollout, step=index)
 
 
 def member(rollout: int, index: int | None, value: float, *, is_self: bool = False, num_steps: int = 1) -> GroupMember:
-    return GroupMember(task="q", rollout=rollout, index=index, value=value, is_self=is_self, num_steps=num_steps)
+    return GroupMember(task="q", rollout=rollout, step=index, value=value, is_self=is_self, num_steps=num_steps)
 
 
 def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
@@ -47,12 +47,12 @@ def test_a_comparison_shows_its_members_and_its_arithmetic() -> None:
 def test_rollouts_that_count_once_are_listed_with_the_mean_of_their_steps() -> None:
     """At state s, rollout 0 has returns 3 and 2, rollout 1 has 4: means 2.5 and 4, their mean 3.25, and 2 - 3.25."""
     part = Relative(by=ByState(), of=ReturnToGo(gamma=1.0), scale=NoScale(), average="rollout")
-    explanation = explain_step(ROWS, part(ROWS), task="q", rollout=0, index=1)
+    explanation = explain_step(ROWS, part(ROWS), task="q", rollout=0, step=1)
     assert explanation.members == (member(0, None, 2.5, is_self=True, num_steps=2), member(1, 0, 4))
     assert (explanation.formula, explanation.value, explanation.by_hand) == ("(2 - 3.25) / 1 = -1.25", -1.25, -1.25)
     assert explanation.value == 2 - sum(member.value for member in explanation.members) / len(explanation.members)
     by_step = part.model_copy(update={"average": "step"})
-    explanation = explain_step(ROWS, by_step(ROWS), task="q", rollout=0, index=1)
+    explanation = explain_step(ROWS, by_step(ROWS), task="q", rollout=0, step=1)
     assert explanation.members == (member(0, 0, 3), member(0, 1, 2, is_self=True), member(1, 0, 4))
 
 
@@ -65,7 +65,7 @@ def test_credit_shared_by_rollouts_lists_rollouts() -> None:
         ("q", 1, 0, "s", "go", 0.0),
     )
     part = Merged(of=methods.dr_grpo().advantage, by=ByEdge(history=0, next_state=False))
-    explanation = explain_step(rows, part(rows), task="q", rollout=1, index=0)
+    explanation = explain_step(rows, part(rows), task="q", rollout=1, step=0)
     assert explanation.formula == "mean of 2 rollouts = 0"
     assert explanation.members == (member(0, None, 1.0, num_steps=2), member(1, 0, -1.0, is_self=True))
 
@@ -74,7 +74,7 @@ def test_made_up_members_are_listed_too() -> None:
     """NGRPO adds a rollout of return 1 to each group: 0, 0 and 1 have the mean 1/3."""
     explanation = explain_method(single_steps([0.0, 0.0]), "ngrpo", 0, 0, best=1.0)
     made_up = GroupMember(
-        task=explanation.members[0].task, rollout=None, index=None, value=1.0, is_self=False, num_steps=0
+        task=explanation.members[0].task, rollout=None, step=None, value=1.0, is_self=False, num_steps=0
     )
     assert [member.value for member in explanation.members] == [0, 0, 1]
     assert explanation.members[-1] == made_up
@@ -142,7 +142,7 @@ def test_shared_credit_shows_who_shared_it() -> None:
     assert explanation.members == (member(0, 0, -1.5, is_self=True), member(1, 0, -3.0))
     assert explanation.inner[0][1].formula == "(1 - 2.5) / 1 = -1.5"
     alone = explain_method(rows, "salt", 2, 0, base="rloo")
-    assert (alone.formula, alone.members) == ("shared with no other rollout: its own credit", ())
+    assert (alone.formula, alone.members) == ("shared with no other rollout: its own advantage", ())
     by_step = explain_method(rows, "salt", 0, 0, base="rloo", count="step")
     assert by_step.formula == "mean of 2 steps = -2.25"
 
@@ -188,7 +188,7 @@ class Fixed(Part, slot="estimator"):
 
 
 def test_an_estimator_that_is_not_known_is_explained_by_what_it_left_in_its_trace() -> None:
-    explanation = explain_step(ROWS, Fixed()(ROWS), task="q", rollout=1, index=1)
+    explanation = explain_step(ROWS, Fixed()(ROWS), task="q", rollout=1, step=1)
     assert (explanation.what, explanation.formula, explanation.largest_gap()) == ("Fixed", "(4 - 1) / 2 = 1.5", 0)
     assert len(explanation.members) == 4
 
@@ -200,7 +200,7 @@ def test_what_an_unknown_estimator_gives_a_lone_step_is_not_derived() -> None:
             assert isinstance(trace, Comparison)
             return Credit.of(table, replace(trace, compared=np.zeros(len(table), dtype=np.bool_)))
 
-    explanation = explain_step(ROWS, Lonely()(ROWS), task="q", rollout=1, index=1)
+    explanation = explain_step(ROWS, Lonely()(ROWS), task="q", rollout=1, step=1)
     assert (explanation.value, explanation.by_hand, explanation.compared) == (1.5, None, False)
     assert explanation.not_derived == "the number that Lonely gives a step without a comparison"
 
@@ -225,8 +225,8 @@ def test_the_largest_gap_is_found_anywhere_below() -> None:
 
 def test_ids_may_be_given_as_text() -> None:
     rows = table("task rollout step reward", (7, 3, 0, 1.0), (7, 4, 2, 1.0), (8, 4, 2, 1.0))
-    assert find_step(rows, task="7", rollout="4", index=2) == 1
-    assert find_step(rows, task=8, rollout=4, index=2) == 2
+    assert find_step(rows, task="7", rollout="4", step=2) == 1
+    assert find_step(rows, task=8, rollout=4, step=2) == 2
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ class Groups:
 
 
 def describe_member(steps: list[Row]) -> tuple[object, object, int | None, int]:
-    """How a member is told: a step by its index, several of a rollout by their number."""
+    """How a member is told: a step by its number, several of a rollout by their number."""
     task, rollout, index = identity(steps[0])
     return task, rollout, index if len(steps) == 1 else None, len(steps)
 
@@ -165,14 +165,14 @@ def test_every_number_is_derived_again_from_exactly_its_group(name: str, options
         credit, groups = algorithm.advantage(table), Groups(rows)
         for position, row in enumerate(rows):
             task, rollout, index = identity(row)
-            whole = explain_step(table, credit, task=task, rollout=rollout, index=index)
+            whole = explain_step(table, credit, task=task, rollout=rollout, step=index)
             assert whole.value == credit.values[position]
             assert whole.compared == credit.compared[position]
             assert whole.largest_gap() <= 1e-9, whole
             assert whole.own_rollout_only is not None, "every trace of ours says whom a step is compared with"
             for part, explanation in comparisons(algorithm.advantage, whole):  # type: ignore[arg-type]
                 members = [member for member in explanation.members if member.rollout is not None]
-                described = [(member.task, member.rollout, member.index, member.num_steps) for member in members]
+                described = [(member.task, member.rollout, member.step, member.num_steps) for member in members]
                 divides_nothing = isinstance(part, Scaled) and not explanation.compared
                 expected = [] if divides_nothing else list_members(groups, part, row)
                 assert described == [describe_member(steps) for steps in expected]

@@ -51,7 +51,7 @@ def test_a_discounted_token_is_derived_from_its_place() -> None:
         value=0.5,
         by_hand=0.5,
         formula="0.5 x 1 = 0.5",
-        lines=("credit of its step: 1", "its weight: 0.5"),
+        lines=("advantage of its step: 1", "its weight: 0.5"),
     )
     assert explain_at(DiscountedTokens(gamma=0.5), 0, step=1).formula == "1 x -1 = -1"
 
@@ -65,7 +65,7 @@ def test_a_masked_token_says_why() -> None:
 
 def test_without_a_part_a_token_has_the_credit_of_its_step() -> None:
     explanation = explain_at(None, 2)
-    assert (explanation.what, explanation.value) == ("no token_credit: each token has the credit of its step", 1.0)
+    assert (explanation.what, explanation.value) == ("no token_credit: each token has the advantage of its step", 1.0)
     assert (explanation.by_hand, explanation.gap) == (None, 0.0)
 
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_derived_is_said() -> None:
     assert explain_at(Weighted(), 2).formula == "2 x 1 = 2"
     silent = explain_at(Silent(), 0)
     assert (silent.value, silent.by_hand) == (0.5, None)
-    assert silent.not_derived == "the credit of Silent, whose trace str has no derive"
+    assert silent.not_derived == "the advantage of Silent, whose trace str has no derive"
 
 
 def test_a_gap_between_the_two_numbers_is_found() -> None:
@@ -128,7 +128,7 @@ def half(part: object) -> Credit:
 
 
 def test_a_trace_from_elsewhere_explains_itself_and_what_it_was_made_of() -> None:
-    explanation = explain_step(TABLE, half("Half"), task="t0", rollout=1, index=0)
+    explanation = explain_step(TABLE, half("Half"), task="t0", rollout=1, step=0)
     assert (explanation.what, explanation.value, explanation.by_hand, explanation.formula) == (
         "Half",
         -0.5,
@@ -143,7 +143,7 @@ def test_a_trace_from_elsewhere_explains_itself_and_what_it_was_made_of() -> Non
 
 def test_a_trace_that_derives_something_else_is_refused() -> None:
     with pytest.raises(RecordError) as raised:
-        explain_step(TABLE, half("wrong"), task="t0", rollout=1, index=0)
+        explain_step(TABLE, half("wrong"), task="t0", rollout=1, step=0)
     assert str(raised.value) == ("the trace HalfTrace of wrong: derive returned the float 0.5; expected a Derivation")
 
 
@@ -156,15 +156,15 @@ class SilentTrace:
 def test_a_trace_that_derives_nothing_is_said_to() -> None:
     trace = SilentTrace(values=np.array([0.25, 0.5]), compared=np.ones(2, dtype=np.bool_))
     credit = Credit(trace=trace, step_of_row=TABLE.step_of_row)  # type: ignore[arg-type]
-    explanation = explain_step(TABLE, credit, task="t0", rollout=1, index=0)
+    explanation = explain_step(TABLE, credit, task="t0", rollout=1, step=0)
     assert (explanation.value, explanation.by_hand, explanation.largest_gap()) == (0.5, None, None)
-    assert explanation.list_not_derived() == ("the credit, whose trace SilentTrace has no part and no derive",)
+    assert explanation.list_not_derived() == ("the advantage, whose trace SilentTrace has no part and no derive",)
 
 
 def test_a_signal_that_is_a_column_is_read_again() -> None:
     rows = table("task rollout step reward probe", ("q", 0, 0, 0.0, 0.5), ("q", 1, 0, 0.0, 1.0))
     estimator = Relative(by=ByTask(), of=ColumnSignal(name="probe"), scale=NoScale())
-    explanation = explain_step(rows, estimator(rows), task="q", rollout=0, index=0)
+    explanation = explain_step(rows, estimator(rows), task="q", rollout=0, step=0)
     assert (explanation.formula, explanation.inner[0][1].formula) == ("(0.5 - 0.75) / 1 = -0.25", "0.5")
     assert explanation.list_not_derived() == ()
 
@@ -175,7 +175,7 @@ def test_a_signal_that_is_not_known_here_is_taken_and_said_to_be() -> None:
             return 2 * table.reward
 
     estimator = Relative(by=ByTask(), of=Doubled(), scale=NoScale())
-    explanation = explain_step(TABLE, estimator(TABLE), task="t0", rollout=0, index=0)
+    explanation = explain_step(TABLE, estimator(TABLE), task="t0", rollout=0, step=0)
     assert explanation.value == 2
     assert explanation.list_not_derived() == ("the value of Doubled",)
     assert (explanation.by_hand, explanation.inner[0][1].by_hand) == (2.0, None)
@@ -225,7 +225,7 @@ def test_a_token_of_a_step_that_a_filter_drops_does_not_train() -> None:
 def test_what_is_whitened_is_told_from_the_credit_within_on() -> None:
     explanation = explain_at(WhitenedTokens(of=DiscountedTokens(gamma=0.5)), 1)
     assert explanation.lines == (
-        "credit of its step: 1",
+        "advantage of its step: 1",
         "DiscountedTokens(gamma=0.5): 0.5 x 1 = 0.5",
         "over the 4 tokens that train: mean 0.1875, deviation 0.850857",
     )

@@ -54,7 +54,7 @@ FAULTY: list[tuple[str, list[dict[str, Any]], IdentityFault]] = [
     (
         "row-after-the-end",
         [step(0, 0, stop="terminated"), step(0, 1), step(1, 0, stop="truncated")],
-        IdentityFault(kind="row-after-the-end", lines=(2,), found="group 't', rollout 0 goes on after 'terminated'"),
+        IdentityFault(kind="row-after-the-end", lines=(2,), found="group 't', rollout 0 continues after 'terminated'"),
     ),
     (
         "outcome-not-in-rewards",

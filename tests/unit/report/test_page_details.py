@@ -49,7 +49,7 @@ def test_the_text_is_shaded_by_credit_and_says_its_number(tmp_path: Path) -> Non
         ("p2", "tokens 4 to 5: +0.2500", " is seven"),
     ]
     assert [(kind, text) for kind, _, text in spans[1]] == [("m5", "three plus four"), ("m2", " is nine")]
-    assert "4 of 5 sampled tokens train; credit +0.250 to +0.750, sum +2.000" in page
+    assert "4 of 5 sampled tokens train; advantages +0.250 to +0.750, sum +2.000" in page
 
 
 def test_a_legend_says_what_the_shades_mean(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def make_step(index: int, num: int) -> PlayedStep:
     values = np.linspace(-1.0, 1.0, num)
     tokens = CreditedTokens(ids=list(range(num)), num_forced=0, values=values, trains=np.ones(num, dtype=np.bool_))
     return PlayedStep(
-        index=index,
+        step=index,
         observation="",
         action="a",
         response="said",

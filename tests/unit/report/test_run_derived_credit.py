@@ -95,7 +95,7 @@ def test_what_the_filters_drop_counts_no_more_than_it_did_in_training(filters: t
     again = derive_credit(records, algorithm)
     assert isinstance(again, DerivedCredit)
     assert again.credit.values.tolist() == trained.values.tolist()
-    explained = [explain_step(again.table, again.credit, task="t", rollout=rollout, index=0) for rollout in range(4)]
+    explained = [explain_step(again.table, again.credit, task="t", rollout=rollout, step=0) for rollout in range(4)]
     assert max(explanation.largest_gap() for explanation in explained) <= 1e-12
 
 
@@ -117,7 +117,12 @@ def test_company_of_ones_own_rollout_is_told_from_that_of_others() -> None:
     trajectories = [walk(0, "a", "b", "b", reward=1.0), walk(1, "a", "c", "d")]
     algorithm = methods.hgpo(depth=0)
     again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
-    words = ["1 other by state", *["1 other by state (its own rollout only)"] * 2, "1 other by state", *["nobody"] * 2]
+    words = [
+        "1 other by state",
+        *["1 other by state (its own rollout only)"] * 2,
+        "1 other by state",
+        *["no other step"] * 2,
+    ]
     assert [describe_company(company) for company in again.find_peers()] == words
     assert again.find_own_rollout_only() == [False, True, True, False, False, False]
 
@@ -129,7 +134,7 @@ def test_company_in_words() -> None:
         ComparisonGroup(by="ByRole", members=5),
     ]
     assert describe_company(company) == "1 other by state, 4 others by ByRole"
-    assert describe_company(company[:1]) == "nobody"
+    assert describe_company(company[:1]) == "no other step"
 
 
 @pytest.mark.parametrize(

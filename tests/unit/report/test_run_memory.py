@@ -67,8 +67,8 @@ def test_a_report_that_lacks_the_memory_says_so_and_shows_no_other_number(folder
         with pytest.raises(RecordError) as error:
             explain_run_step(run, number=2, task=TASK, rollout=0, step=0)
         assert str(error.value) == (
-            f"{folder}: update 2 keeps no state of algorithm.advantage.of, so that its credit cannot be derived "
-            "again; what it holds stands as it was written"
+            f"{folder}: update 2 has no saved state of algorithm.advantage.of, so its advantages cannot be computed "
+            "again; `groupwise inspect` shows the recorded ones"
         )
         groups, others = read_groups(run, 2), read_groups(run, 1)
         recorded = {(record["task"], record["rollout"]): record["credit"] for record in run.journal.trajectories(2)}

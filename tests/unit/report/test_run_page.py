@@ -238,7 +238,7 @@ def test_nothing_recorded_becomes_markup(texts: list[tuple[str, str, str]], task
 def make_group(texts: Sequence[tuple[str, str, str]], task: str, error: str) -> PlayedGroup:
     steps = tuple(
         PlayedStep(
-            index=index,
+            step=index,
             observation=seen,
             action=done,
             response=said,

@@ -194,7 +194,7 @@ def test_an_rollout_that_keeps_its_credit_is_compared_with_nobody(tmp_path: Path
         with pytest.raises(RecordError) as caught:
             explain_run_step(run, number=2, task="t", rollout=0, step=0)
         assert str(caught.value) == (
-            "task 't', rollout 0 has its credit from update 1 and was not compared in update 2; "
+            "task 't', rollout 0 has its advantages from update 1 and was not compared in update 2; "
             "use --update 1 --task t --rollout 2"
         )
         assert "Rescued groups" in render_page(run, method="grpo")
@@ -206,7 +206,7 @@ def test_an_rollout_that_keeps_its_credit_is_compared_with_nobody(tmp_path: Path
 def test_the_page_has_a_section_on_rescued_groups_where_there_are_any(rescue_run: RunFolder, run: RunFolder) -> None:
     page = render_page(rescue_run, method="r3")
     section = page.partition('id="rescued"')[2].partition("</section>")[0]
-    assert "Rescued groups" in section
+    assert "Groups rescued by replay, reward shaping or hints" in section
     rows = section.partition("<tbody>")[2].split("</tr>")[:-1]
     assert len(rows) == 5
     assert "<code>t</code>" in rows[0]

@@ -35,7 +35,7 @@ def rollout(number: int, outcome: float, num_steps: int = 0) -> PlayedRollout:
 
 def idle_step() -> PlayedStep:
     return PlayedStep(
-        index=0,
+        step=0,
         observation="",
         action="go",
         response="",
@@ -127,7 +127,7 @@ def test_a_steps_credit_is_explained_to_the_bit(run: RunFolder) -> None:
     for group in read_groups(run, 6)[:2]:
         for rollout in group.rollouts:
             for step in rollout.steps:
-                explanation = explain_run_step(run, number=6, task=group.task, rollout=rollout.rollout, step=step.index)
+                explanation = explain_run_step(run, number=6, task=group.task, rollout=rollout.rollout, step=step.step)
                 assert explanation.recorded == step.credit
                 assert explanation.explanation.value == step.credit
                 assert explanation.agrees
@@ -174,7 +174,7 @@ def test_update_lines_say_what_the_metrics_say(run: RunFolder) -> None:
         assert line.seconds == pytest.approx(sum(stages))
     whole = sum_stage_seconds(run)
     assert list(whole) == sorted(whole, key=lambda name: -whole[name])
-    assert whole["credit"] == pytest.approx(0.12)
+    assert whole["advantages"] == pytest.approx(0.12)
 
 
 def test_success_is_unknown_where_the_environment_does_not_say(tmp_path: Path) -> None:

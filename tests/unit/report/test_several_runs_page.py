@@ -32,7 +32,13 @@ def test_the_page_tells_variants_pairs_families_runs_and_settings(tmp_path: Path
     ]
     page = render(*folders)
     texts = list_texts(page)
-    for section in ("Over seeds", "Curves", "Variant by variant", "By family", "Run by run", "What differs"):
+    for section in (
+        "Curves of evaluations and training rollouts",
+        "Variants compared in pairs",
+        "Success by task category",
+        "Results of each run",
+        "Settings in which variants differ",
+    ):
         assert section in texts
     assert "2 variants, 6 runs" in texts
     assert texts[texts.index("last") : texts.index("seeds") + 1] == ["last", "best", "seeds"]
