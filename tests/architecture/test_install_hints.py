@@ -143,7 +143,7 @@ def test_extras_that_messages_fill_in_are_ones_that_there_are() -> None:
 
 
 def extras_of_environments() -> Iterator[str]:
-    """The extras that `report_missing_package` is called with, directly or by a name of the file's own."""
+    """The extras that missing packages are reported with, directly or by a name of the file's own."""
     for path in python_files(PACKAGE / "envs"):
         tree = tree_of(path)
         names = {
@@ -154,7 +154,7 @@ def extras_of_environments() -> Iterator[str]:
             if isinstance(target, ast.Name)
         }
         for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-            if getattr(call.func, "id", "") != "report_missing_package":
+            if getattr(call.func, "id", "") not in ("report_missing_package", "import_package"):
                 continue
             named = {keyword.arg: keyword.value for keyword in call.keywords}.get("extra", call.args[0])
             value = named.value if isinstance(named, ast.Constant) else names.get(getattr(named, "id", ""))

@@ -16,7 +16,7 @@ import pytest
 
 from groupwise.envs import SPLITS, Gymnasium, Household, check_environment, checker, task_set_hash
 from groupwise.envs.checker import CheckedEnvironment
-from groupwise.envs.household.home import CATEGORIES
+from groupwise.envs.household import CATEGORIES
 from groupwise.envs.kit.draws import Draws
 from groupwise.parts.part import Slot, kind_of, load_catalogue
 from tests.conformance.built_in import BUILT_IN, hash_transcripts

@@ -19,7 +19,7 @@ from groupwise.data.records import Task
 from groupwise.envs import Bfcl, Countdown, Gem, Openenv, RankedLists, SearchQa, Storefront, Textarena, WorkedSums
 from groupwise.envs.bfcl.services import MAX_CALLS, Call, read_calls
 from groupwise.envs.kit.answers import Form, find_last_boxed, find_tagged_parts, read_answer
-from groupwise.envs.kit.eval_scan import find_eval_calls, refuse_eval
+from groupwise.envs.kit.packages import find_eval_calls, refuse_eval
 from groupwise.envs.search_qa.environment import exact_match, f1
 from groupwise.system.errors import ConfigError, EnvironmentFault
 

@@ -20,7 +20,7 @@ from groupwise.envs.environment import (
 )
 from groupwise.envs.gem import Gem
 from groupwise.envs.gymnasium_text import Gymnasium
-from groupwise.envs.household.environment import Household
+from groupwise.envs.household import Household
 from groupwise.envs.identity import Identity
 from groupwise.envs.kit.progress import Progress
 from groupwise.envs.kit.task_set import SPLITS, TaskSetFile, check_disjoint, task_set_hash
@@ -75,4 +75,3 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "mixture": Mixture,
     },
 }
-"""Slot -> kind -> class."""

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.packages import import_package
 from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.task_set import Proposal, check_env, choose_split, draw_task_sets, task_set_sizes_of
 from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
@@ -178,11 +178,8 @@ def _identify_world(world: Any) -> tuple[str, str]:
 @cache
 def _load_registry() -> Any:
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    try:
-        import_module("minigrid")
-        return import_module("gymnasium")
-    except ImportError:
-        raise report_missing_package(ENV) from None
+    import_package(ENV, "minigrid")
+    return import_package(ENV, "gymnasium")
 
 
 # A BabyAI world in words: what is in view, which actions do something, what makes a situation.
@@ -278,7 +275,6 @@ def find_visible_cells(world: Any) -> View:
 
 
 def _locate_agent(world: Any) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where the agent is, as column and row, and what a step ahead adds; numpy's own numbers are slow."""
     column, row = world.agent_pos
     return (int(column), int(row)), AHEAD[int(world.agent_dir)]
 

@@ -123,12 +123,10 @@ class CheckedEnvironment:
         return ""
 
     def require_repeatable(self) -> None:
-        """Skip a rule that compares rollouts if they are not repeatable."""
         if self.unrepeatable:
             raise NotTestedError("the environment is not repeatable, so rollouts cannot be compared")
 
     def require_keys(self) -> None:
-        """Skip a rule about keys if there are none, or some cannot be stored."""
         keys = [seen.state_key for _, seen in iterate_observations(self)]
         if all(key is None for key in keys):
             raise NotTestedError("every state_key is None: steps are compared only by task")
@@ -139,7 +137,6 @@ class CheckedEnvironment:
             raise NotTestedError("some keys cannot be stored, so they cannot be compared") from None
 
     def play_randomly(self, task: Task, draws: Draws) -> RecordedRollout:
-        """Run a task with random actions, sometimes the expert's."""
         environment = self.part.open(task)
         first = _require_type(environment.observe(), Observation, "observe")
         actions: list[str] = []

@@ -115,7 +115,6 @@ class CheckedExpression:
 
 
 def check_expression(answer: str, *, numbers: list[int], target: int) -> CheckedExpression | None:
-    """Read an answer and check it; None if it is not an expression."""
     read = evaluate(answer)
     if read is None:
         return None
@@ -143,9 +142,7 @@ def _draw(num_numbers: int, largest_number: int, largest_target: int, index: int
 # Arithmetic of the countdown: reads an expression without evaluating it as code, and finds one that makes the target.
 
 MAX_EXPRESSION_CHARACTERS = 200
-"""Characters an answer may have."""
 MAX_OPEN_PARENTHESES = 50
-"""Parentheses that may be open at a time."""
 TOKEN = re.compile(r"\s*(?:([0-9]{1,9})|([-+*/()]))")
 OPERATIONS: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
     "+": operator.add,

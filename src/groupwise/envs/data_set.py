@@ -187,12 +187,10 @@ SAVED = ("dataset_dict.json", "state.json")
 
 
 def is_hugging_face(path: str) -> bool:
-    """Whether a path is the name of a dataset on the hub, or a folder that `save_to_disk` wrote."""
     return path.startswith(HUB) or any((Path(path) / name).is_file() for name in SAVED)
 
 
 def read_hugging_face(path: str, *, subset: str = "", revision: str = "") -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """The rows of a dataset, each with its place and the name of its split (empty if there are no splits)."""
     try:
         import datasets
     except ImportError:
@@ -323,7 +321,6 @@ class DataSet(Part, slot="env"):
         return ASKED[self.form] if self.tells_success else ""
 
     def counts(self) -> Mapping[str, int]:
-        """Number of rows by split, and of duplicates that were left out."""
         divided = self._read_task_sets()
         return {split: len(tasks) for split, tasks in divided.task_sets.items()} | {"duplicates": divided.duplicates}
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from pydantic import field_validator
 
-from groupwise.envs.kit.eval_scan import refuse_eval
 from groupwise.envs.kit.package_games import BEGINNING, GameReply, PackageGames, digest_instance, summarise_error
-from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.packages import import_package, refuse_eval
 from groupwise.system.errors import ConfigError, nearest
 
 ENV = "gem"
@@ -91,22 +90,17 @@ class GemGame:
 
 
 def _read_board(more: Mapping[str, Any]) -> str:
-    """The board after a game's message; a single line only asks for the next action."""
     board = str(more.get("suffix") or "").strip("\n")
     return board if "\n" in board else ""
 
 
 def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
-    try:
-        gem = import_module(PACKAGE)
-        registry = import_module("gem.envs.registration").ENV_REGISTRY
-    except ImportError:
-        raise report_missing_package(ENV, then="pip install --no-deps gem-llm") from None
+    registry = import_package(ENV, f"{PACKAGE}.envs.registration", then="pip install --no-deps gem-llm").ENV_REGISTRY
     if id not in registry:
         known = [name for name in registry if name.startswith(GAMES)]
         raise ConfigError(f"gem: there is no game {id!r}; {nearest(id, known)}")
     try:
-        game = gem.make(id, **kwargs)
+        game = import_module(PACKAGE).make(id, **kwargs)
     except Exception as error:  # an option that it does not have, words that it would download
         raise ConfigError(f"gem {id!r}: it cannot be created ({summarise_error(error)}); check env.kwargs") from None
     refuse_eval(ENV, id, _find_file(game))

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.packages import import_package
 from groupwise.envs.kit.progress import SteppedEnvironment, say_nothing_happens
 from groupwise.envs.kit.task_set import check_env, list_seed_tasks
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
@@ -131,14 +131,12 @@ class GymnasiumEnvironment(SteppedEnvironment):
 
 
 def _make(id: str, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+    package = import_package(ENV, "gymnasium")
     try:
-        import gymnasium
-    except ImportError:
-        raise report_missing_package(ENV) from None
-    try:
-        return gymnasium.make(id, disable_env_checker=True, **kwargs)
-    except gymnasium.error.Error as error:
+        world: gymnasium.Env[Any, Any] = package.make(id, disable_env_checker=True, **kwargs)
+    except package.error.Error as error:
         raise ConfigError(f"gymnasium {id!r}: {error}; choose a registered environment") from None
+    return world
 
 
 def _count_observations(space: gymnasium.Space[Any]) -> int:

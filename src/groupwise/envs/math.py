@@ -226,7 +226,6 @@ class Math(Part, slot="env"):
         return f"Solve the problem. {ASKED[self.form]}"
 
     def counts(self) -> Mapping[str, int]:
-        """Number of rows by split, and of those left out as duplicates or without an answer."""
         task_sets, left_out = self._read_task_sets()
         return {split: len(tasks) for split, tasks in task_sets.items()} | left_out
 
@@ -239,7 +238,6 @@ class Math(Part, slot="env"):
 
 
 def make_judge() -> Callable[[Mapping[str, Any]], float]:
-    """The judge, inside the verifier's process."""
     from math_verify import parse, verify
 
     guard_sympy()

@@ -130,12 +130,10 @@ def find_environment(env: EnvironmentPart, task: Task) -> EnvironmentPart:
 
 
 def list_environments(env: EnvironmentPart) -> dict[str, EnvironmentPart]:
-    """The environments of a run by name; the only one has none."""
     return env.environments if isinstance(env, Mixture) else {"": env}
 
 
 def has_vocabulary(env: EnvironmentPart) -> bool:
-    """Whether every environment of a run lists its words."""
     return all(isinstance(inner, HasVocabulary) for inner in list_environments(env).values())
 
 

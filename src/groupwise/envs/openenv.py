@@ -160,7 +160,6 @@ class OpenenvEnvironment(SteppedEnvironment):
         return self._close_if_ended(self._progress.outcome(say_nothing_happens(self.observe()), accepted=False))
 
     def _close_if_ended(self, outcome: Outcome) -> Outcome:
-        """The outcome. If the rollout ended, its place on the server is freed."""
         if outcome.ended:
             self._session.close()
         return outcome
@@ -203,7 +202,6 @@ REFUSED = "VALIDATION_ERROR"
 """The server's error code for an invalid action."""
 FULL = "CAPACITY_REACHED"
 SHUTDOWN_TIMEOUT = 1.0
-"""Seconds in which a server must end a session."""
 
 
 class RefusedAction(Exception):

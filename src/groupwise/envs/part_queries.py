@@ -23,7 +23,6 @@ _NEEDED: Mapping[str, tuple[type[Any], str]] = {
     "payload": (Mapping, "a mapping of JSON values"),
     "tags": (tuple, "a tuple of texts"),
 }
-"""The type of each field of a task."""
 
 
 def ask_task_set(env: EnvironmentPart, split: str) -> tuple[Task, ...]:
@@ -55,7 +54,6 @@ def ask_vocabulary(env: EnvironmentPart) -> tuple[str, ...]:
 
 
 def check_vocabulary(env: EnvironmentPart) -> None:
-    """Raise if an environment has no vocabulary."""
     if not isinstance(env, HasVocabulary):
         name = type(env).__name__
         raise ConfigError(

@@ -45,7 +45,6 @@ _SHOWN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, np
 
 
 def to_plain_observation(seen: object) -> Observation:
-    """An observation of plain values; the same object if it is plain already."""
     if type(seen) is Observation:
         text, key, admissible, goal = seen.text, seen.state_key, seen.admissible, seen.goal
         if (
@@ -67,7 +66,6 @@ def to_plain_observation(seen: object) -> Observation:
 
 
 def to_plain_outcome(outcome: object) -> Outcome:
-    """An outcome of plain values; the same object if it is plain already."""
     if type(outcome) is Outcome:
         reward, note, terminated, truncated = outcome.reward, outcome.note, outcome.terminated, outcome.truncated
         accepted, success, info, seen = outcome.accepted, outcome.success, outcome.info, outcome.observation
@@ -204,7 +202,6 @@ def _to_plain_flag(field: str, value: object, *, needed: str = _FLAG) -> bool:
 
 
 def _to_plain_entry(value: object, depth: int) -> Hashable:
-    """A key, or an entry of one."""
     plain = _to_plain_leaf(value)
     if isinstance(plain, str):
         return _to_plain_text("Observation.state_key", plain)

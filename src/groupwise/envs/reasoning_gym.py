@@ -296,7 +296,6 @@ def require_boundary(family: str) -> None:
 
 @cache
 def package_digest() -> str:
-    """Digest of the installed package's code; empty if it is not installed."""
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         return ""

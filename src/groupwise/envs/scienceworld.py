@@ -114,7 +114,6 @@ class ScienceworldEnvironment(SteppedEnvironment):
 
 
 def _begin(task: Task) -> list[Any]:
-    """A simulator at the start of a task, and its first text."""
     payload = task.payload
     java = _load(str(payload["task"]), int(payload["variation"]), str(payload["simplifications"]), False)
     return [java, java.step("look around")]

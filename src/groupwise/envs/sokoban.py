@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
-from importlib import import_module
 from io import StringIO
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, describe_cells
 from groupwise.envs.kit.draws import PrivateRandom
-from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.packages import import_package
 from groupwise.envs.kit.progress import SteppedEnvironment
 from groupwise.envs.kit.task_set import Proposal, check_env, choose_split, draw_task_sets, task_set_sizes_of
 from groupwise.envs.kit.words import NOTHING_HAPPENS, vocabulary_of
@@ -119,8 +118,6 @@ class SokobanEnvironment(SteppedEnvironment):
 
 
 def read_room(rows: tuple[str, ...]) -> tuple[BoxLevel, Position]:
-    """A room from its signs."""
-
     def where(signs: str) -> frozenset[Cell]:
         return frozenset((r, c) for r, row in enumerate(rows) for c, sign in enumerate(row) if sign in signs)
 
@@ -166,8 +163,5 @@ def _find_cells(mask: Any) -> frozenset[Cell]:
 
 @cache
 def _import_module(module: str) -> Any:
-    try:
-        with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # gym prints a long deprecation warning
-            return import_module(f"gym_sokoban.envs.{module}")
-    except ImportError:
-        raise report_missing_package(ENV) from None
+    with redirect_stderr(StringIO()), redirect_stdout(StringIO()):  # gym prints a long deprecation warning
+        return import_package(ENV, f"gym_sokoban.envs.{module}")

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from groupwise.envs.kit.eval_scan import refuse_eval
 from groupwise.envs.kit.package_games import BEGINNING, GameReply, PackageGames, digest_instance, summarise_error
-from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.packages import import_package, refuse_eval
 from groupwise.system.errors import ConfigError, nearest
 
 ENV = "textarena"
@@ -105,10 +104,7 @@ class TextarenaGame:
 
 def _make_game(id: str, kwargs: Mapping[str, Any]) -> Any:
     """A game without the wrappers that join all earlier messages into one text."""
-    try:
-        textarena = import_module(PACKAGE)
-    except ImportError:
-        raise report_missing_package(ENV) from None
+    textarena = import_package(ENV, PACKAGE)
     known = textarena.envs.registration.ENV_REGISTRY
     if id not in known:
         raise ConfigError(f"textarena: there is no game {id!r}; {nearest(id, known)}")

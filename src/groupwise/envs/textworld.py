@@ -192,7 +192,6 @@ def _import_textworld() -> Any:
 
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
-    """Without the warnings of TextWorld's packages about old code and unknown games."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -261,7 +260,6 @@ def _make_apart(order: Mapping[str, Any]) -> None:
 
 
 def make_game(order: str) -> None:
-    """Make a game; runs in the interpreter that is started for it."""
     from textworld.challenges import CHALLENGES
     from textworld.generator import compile_game
     from textworld.generator.game import GameOptions

@@ -25,7 +25,6 @@ JAR = "textworld-express.jar"
 FOLDS = {"train": "train", "validation": "dev", "test": "test"}
 """The package's own name for each split."""
 FIRST_SEED = {"train": 0, "validation": 10_000, "test": 20_000}
-"""The first seed of each split."""
 MAX_TASKS = 1_000
 MAX_NUMBER = {"arithmetic": 10_000, "sorting": 10_000}
 """The largest number in a game's texts; elsewhere 100."""
@@ -38,7 +37,6 @@ ENTANGLED = ("sorting",)
 _LATEST: dict[str, Any] = {}
 """The simulator that began last, per such category."""
 _GOLD: dict[str, tuple[str, ...]] = {}
-"""Gold paths by task."""
 
 
 class TextworldExpress(Part, slot="env"):
@@ -128,7 +126,6 @@ class TextworldExpressEnvironment(SteppedEnvironment):
 
 
 def _begin(task: Task, *, with_gold: bool = False) -> list[Any]:
-    """A simulator at the start of a task, and its first state."""
     java = connect_machine(ENV, PACKAGE, JAR).textworldexpress.runtime.PythonInterface()
     payload = task.payload
     trouble = java.load(payload["game"], ",".join(f"{name}={value}" for name, value in payload["params"].items()))

@@ -20,4 +20,3 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
     "learner": {"local": LearnerConfig, "sharded": ShardedLearnerConfig},
     "weight_sync": {"in_memory": InMemory, "through_file": ThroughFile, "adapter": Adapter, "nccl": Nccl},
 }
-"""Slot -> kind -> class."""

@@ -9,4 +9,3 @@ from groupwise.models.tiny import TinyModel
 from groupwise.parts.part import Part
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {"model": {"tiny": TinyModel, "pretrained": PretrainedModel}}
-"""Slot -> kind -> class."""

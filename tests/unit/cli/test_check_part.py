@@ -124,7 +124,7 @@ def test_what_is_no_part_is_refused(place: str) -> None:
 
 
 def test_an_environment_has_rules_of_its_own() -> None:
-    ran = CliRunner().invoke(app, ["check", "part", "groupwise.envs.household.environment:Household"])
+    ran = CliRunner().invoke(app, ["check", "part", "groupwise.envs.household:Household"])
     assert "use `groupwise check env`" in str(ran.exception)
 
 

@@ -150,7 +150,9 @@ class TestTextworldExpress:
         plan = [action for action in ("look around", "inventory") for _ in range(2)]
         for number, action in enumerate(plan):
             if number == 2:
-                java_worlds.shut_down()
+                for gateway in java_worlds._RUNNING.values():
+                    gateway.java_process.kill()
+                    gateway.java_process.wait()
             assert environment.act(action) == undisturbed.act(action)
 
     def test_unknown_parameters_are_refused(self) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import SPLITS, Household, Sokoban, sokoban
+from groupwise.envs.kit import packages
 from groupwise.envs.kit.task_set import draw_task_sets
 from groupwise.envs.small.boxes import BoxLevel, Position
 from groupwise.envs.sokoban import read_room, write_room
@@ -37,7 +38,7 @@ def test_without_the_package_one_sentence_says_what_to_install(monkeypatch: pyte
         raise ModuleNotFoundError(name)
 
     sokoban._import_module.cache_clear()
-    monkeypatch.setattr(sokoban, "import_module", raise_missing)
+    monkeypatch.setattr(packages, "import_module", raise_missing)
     with pytest.raises(ConfigError) as raised:
         Sokoban(num_train=3).task_set("train")
     assert str(raised.value) == (

@@ -32,7 +32,6 @@ TaskType = Literal[
 ]
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 MAX_NUMBER = 30
-"""The largest number in a name."""
 NAMES = (
     "alarmclock apple armchair baseballbat basketball bathtub bathtubbasin bed blinds book boots bowl box bread "
     "butterknife cabinet candle cart cd cellphone chair cloth coffeemachine coffeetable countertop creditcard cup "
@@ -208,7 +207,6 @@ def build_task_set(folder: Path, split: str, task_types: tuple[str, ...]) -> tup
 
 @lru_cache(KEPT_GAMES)
 def open_game(folder: Path, name: str, sha256: str) -> Game:
-    """Read a task's game, which must be the file that the task was made from."""
     file = folder / name / FILE
     try:
         content = file.read_bytes()

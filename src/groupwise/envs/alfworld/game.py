@@ -59,9 +59,7 @@ class GameState:
     def __init__(self, game: Game) -> None:
         self.game = game
         self.spot = game.start
-        """Where the agent is."""
         self.held: int = NOWHERE
-        """The thing it carries."""
         self.lies_in, self.lies_at = set(game.lies_in), set(game.lies_at)
         self.opened: set[int] = set()
         self.taken: set[tuple[int, int]] = set()
@@ -101,7 +99,6 @@ class GameState:
         return any(targets.count(place) >= goal.num_needed for place in targets)
 
     def list_commands(self) -> dict[str, GameAction]:
-        """The possible commands in words, in alphabetical order."""
         game, here, held = self.game, self.game.places_at.get(self.spot, ()), self.held
         commands = {"look": GameAction("look"), "inventory": GameAction("inventory"), "help": GameAction("help")}
         for place, where in enumerate(game.places):
@@ -205,7 +202,6 @@ class GameState:
         return f"You are in the middle of a room. Looking quickly around you, you see {_join_names(seen)}."
 
     def tell_surroundings(self) -> str:
-        """What the game says to `look`."""
         here = self.game.places_at.get(self.spot, ())
         if not here:
             return "You are in the middle of a room. Looking quickly around you, you see nothing."
@@ -266,7 +262,6 @@ class WinCondition:
     """When a game is won: things of a kind are in one receptacle of a kind, or one is held beside a used lamp."""
 
     thing: str = ""
-    """Kind of the thing."""
     target: str = ""
     """Kind of the receptacle, or of the lamp."""
     treatment: str = ""

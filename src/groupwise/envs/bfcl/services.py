@@ -22,8 +22,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from groupwise.envs.kit.eval_scan import refuse_eval
-from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.packages import refuse_eval, report_missing_package
 from groupwise.system.errors import ConfigError, EnvironmentFault, RecordError
 
 STATELESS = ("MathAPI",)
@@ -215,13 +214,10 @@ def _write_state(value: Any, above: tuple[int, ...], counted: Iterator[int]) -> 
 # Function calls in a response: read as Python or JSON, never evaluated.
 
 MAX_RESPONSE_CHARACTERS = 20_000
-"""Characters of a response that is still read."""
 MAX_CALLS = 100
-"""Calls in one response."""
 MAX_DEPTH = 20
 """Levels that the values of an argument may nest."""
 MAX_BITS = 4096
-"""Bits of an integer in an argument."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -372,7 +368,6 @@ def read_conversations(category: Category) -> dict[str, Conversation]:
 
 @cache
 def find_package_folder() -> Path:
-    """The folder of the package; an error that says what to install if it is missing."""
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations or find_spec("mpmath") is None:
         raise report_missing_package(ENV, then="pip install --no-deps bfcl-eval")
@@ -381,7 +376,6 @@ def find_package_folder() -> Path:
 
 @cache
 def read_source(name: str) -> str:
-    """The code of a service, or of what it is made longer with."""
     path = find_package_folder().joinpath(*SIMULATORS.split(".")[1:], f"{name}.py")
     return path.read_text(encoding="utf-8")
 

@@ -42,7 +42,6 @@ class Question:
 
 
 def open_question(task: Task, question: Question, *, max_steps: int) -> QuestionEnvironment:
-    """An environment for a rollout; it has an expert if an answer is stored."""
     kind = QuestionEnvironment if question.stored is None else AnsweredQuestionEnvironment
     return kind(task, question, max_steps)
 
@@ -177,7 +176,6 @@ def are_same_words(answer: str, stored: str | None) -> bool:
 
 
 def is_same_text(answer: str, stored: str) -> bool:
-    """Whether two answers are the same text, but for spaces around them."""
     return answer.strip() == stored.strip()
 
 
@@ -205,7 +203,6 @@ COMPARISONS: dict[str, Callable[[str, str], bool]] = {
     "text": is_same_text,
     "number": is_same_number,
 }
-"""Verifiers that compare in place, by name."""
 
 
 # Parts of a response between tags, found in one pass: a pattern that searches from every opening tag takes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.packages import import_package
 from groupwise.envs.kit.words import split_words
 
 K1, B = 0.9, 0.4
@@ -28,16 +28,12 @@ class Bm25:
     """
 
     def __init__(self, texts: Sequence[str], *, needed_by: str, extra: str) -> None:
-        try:
-            import bm25s
-        except ImportError:
-            raise report_missing_package(needed_by, extra=extra) from None
+        bm25s = import_package(needed_by, "bm25s", extra=extra)
         # float64, so that rounding does not decide the order of the results.
         self._index = bm25s.BM25(method="lucene", k1=K1, b=B, dtype="float64")
         self._index.index([_split_terms(text) for text in texts], show_progress=False)
 
     def search(self, query: str, count: int) -> list[int]:
-        """The numbers of the best texts for a query; texts without a shared word are left out."""
         terms = _split_terms(query)
         if not terms:
             return []

@@ -34,5 +34,4 @@ def describe_cell(cell: Cell) -> str:
 
 
 def describe_cells(cells: Iterable[Cell]) -> str:
-    """Cells in words, in order."""
     return ", ".join(describe_cell(cell) for cell in sorted(cells))

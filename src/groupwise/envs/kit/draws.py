@@ -30,11 +30,9 @@ class Draws:
         self._random = Random("/".join(str(part) for part in key))
 
     def below(self, bound: int) -> int:
-        """An integer in [0, bound)."""
         return int(self._random.random() * bound)
 
     def pick(self, options: Sequence[Option]) -> Option:
-        """One of the options."""
         return options[self.below(len(options))]
 
     def sample(self, options: Sequence[Option], count: int) -> list[Option]:
@@ -68,7 +66,6 @@ class PrivateRandom:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside the block, the process-wide generators have this state; afterwards their old one."""
         with undo_draws():
             _set_states(self._states)
             try:
@@ -77,13 +74,11 @@ class PrivateRandom:
                 self._states = _get_states()
 
     def fork(self) -> PrivateRandom:
-        """An independent copy."""
         return copy(self)
 
 
 @contextmanager
 def undo_draws() -> Iterator[None]:
-    """Restore the process-wide generators after the block."""
     with _LENT:
         before = _get_states()
         try:

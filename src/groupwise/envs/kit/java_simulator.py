@@ -11,20 +11,18 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from copy import copy
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from groupwise.envs.kit.packages import report_missing_package
+from groupwise.envs.kit.packages import import_package
 from groupwise.system.errors import ConfigError, EnvironmentFault
 
 Answer = TypeVar("Answer")
 WORD = re.compile(rb"[A-Za-z0-9]+")
 TEXT_TAG = 1
-"""Tag of a text among a class file's constants."""
 WIDE_BYTES = 8
 """Bytes of a constant that counts as two."""
 CONSTANT_BYTES = {TEXT_TAG: 2, 5: WIDE_BYTES, 6: WIDE_BYTES, 7: 2, 8: 2, 15: 3, 16: 2, 19: 2, 20: 2}
@@ -61,11 +59,7 @@ def read_texts(machine: Any, texts: Any) -> list[str]:
 
 
 def find_jar(kind: str, package: str, jar: str) -> Path:
-    """The jar of an installed package; an error names the extra to install if it is missing."""
-    try:
-        return Path(str(import_module(package).__file__)).parent / jar
-    except ImportError:
-        raise report_missing_package(kind) from None
+    return Path(str(import_package(kind, package).__file__)).parent / jar
 
 
 @cache
@@ -94,7 +88,6 @@ class Simulator:
     """A simulator and its actions so far; if its virtual machine dies, they are repeated in a new one."""
 
     java: Any
-    """The simulator itself."""
 
     def __init__(self, make: Callable[[], Any], step: Callable[[Any, str], Any]) -> None:
         self._make, self._step, self._actions = make, step, list[str]()
@@ -128,7 +121,6 @@ class Simulator:
         return plan[done] if done < len(plan) and self._actions == list(plan[:done]) else None
 
     def fork(self) -> Simulator:
-        """Another simulator in the same state."""
         twin = copy(self)
         twin._actions = self._actions.copy()
         twin.renew()
@@ -136,17 +128,4 @@ class Simulator:
 
 
 def _name_losses() -> tuple[type[Exception], ...]:
-    """The errors of a virtual machine that died."""
     return import_module("py4j.protocol").Py4JNetworkError, OSError
-
-
-def shut_down() -> None:
-    """End this process's virtual machines; they end with it anyway."""
-    for (pid, package), gateway in list(_RUNNING.items()):
-        if pid == os.getpid():
-            with suppress(Exception):
-                gateway.shutdown()
-            with suppress(ProcessLookupError):
-                gateway.java_process.kill()
-            gateway.java_process.wait()
-            del _RUNNING[pid, package]

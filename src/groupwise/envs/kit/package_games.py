@@ -91,7 +91,6 @@ class PackageGames(Part):
         )
 
     def open(self, task: Task) -> GameEnvironment:
-        """A task's game at its beginning; it is made once and then copied."""
         check_env(task, self.env)
         key = type(self), self.model_dump_json(), task.id
         beginning = _beginnings.pop(key, None) or GameEnvironment(task, self)
@@ -231,7 +230,6 @@ def summarise_error(error: Exception) -> str:
 
 @contextmanager
 def _lend_random(chances: PrivateRandom) -> Iterator[None]:
-    """Inside the block, random draws are the game's own, and its prints are dropped."""
     with chances.in_place(), redirect_stdout(StringIO()):
         yield
 

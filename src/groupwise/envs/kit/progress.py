@@ -20,14 +20,11 @@ class Progress:
     def __init__(self, task: Task, *, max_steps: int) -> None:
         self._task, self._max_steps = task, max_steps
         self.steps = 0
-        """Steps taken so far."""
         self.ended = False
-        """Whether the rollout is over."""
         self.observation = Observation(text="")
         """The last observation; `outcome` sets it, and the environment sets the first one."""
 
     def step(self) -> int:
-        """Begin a step; return its index."""
         if self.ended:
             raise RolloutEnded(f"task {self._task.id}: the rollout ended after {self.steps} steps; open the task again")
         self.steps += 1
@@ -65,7 +62,6 @@ class Progress:
         )
 
     def fork(self) -> Progress:
-        """An independent copy."""
         return copy(self)
 
 

@@ -18,7 +18,6 @@ from groupwise.system.json_text import parse_json
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 LISTED = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-"""The suffixes for error messages."""
 SAYS_SPLIT = {
     "train": "train",
     "training": "train",
@@ -99,7 +98,6 @@ def _read_json(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def read_text(file: Path) -> str:
-    """The text of a file, without a byte order mark."""
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -26,9 +26,7 @@ from groupwise.system.text import quote_line
 
 SPLITS = ("train", "validation", "test")
 TEST_SHARE = 0.16
-"""Fraction of all instances that are test instances."""
 VALIDATION_SHARE = 0.10
-"""Fraction of all instances that are validation instances."""
 PATIENCE = 1000
 """Proposals in a row without a new task after which the instances count as exhausted."""
 
@@ -63,7 +61,6 @@ def task_set_hash(tasks: Iterable[Task]) -> str:
 
 
 def choose_split(task_sets: TaskSets, split: str) -> tuple[Task, ...]:
-    """The task set of a split, or an error that names the splits."""
     if split not in task_sets:
         raise ConfigError(f"there is no split {split!r}; {nearest(split, task_sets)}")
     return task_sets[split]
@@ -74,7 +71,6 @@ def check_split(split: str) -> None:
 
 
 def task_set_sizes_of(part: Any) -> TaskSetSizes:
-    """The sizes of the task sets, from the fields of an environment."""
     return TaskSetSizes(part.num_train, part.num_validation, part.num_test)
 
 
@@ -115,7 +111,6 @@ def digest_task(task: Task) -> str:
 
 
 def split_of_content(payload: Mapping[str, Any]) -> str:
-    """The split of an instance with this content; nothing else matters."""
     return _split_of(digest_value(payload))
 
 
@@ -233,7 +228,6 @@ class TaskSetFile:
 
     @classmethod
     def of(cls, part: Part) -> TaskSetFile:
-        """The task sets of an environment; raise if two of them share a task."""
         task_sets = task_sets_of(part)
         return cls(
             env=part.config(),
@@ -269,7 +263,6 @@ class TaskSetFile:
         return file
 
     def write(self, path: Path) -> None:
-        """Write the task sets; raise if a different file exists."""
         if path.exists() and TaskSetFile.read(path) != self:
             raise FileError(
                 f"{path}: a different task set file exists already; choose another name, or remove it first"
@@ -322,7 +315,6 @@ def task_sets_of(part: Part) -> dict[str, tuple[Task, ...]]:
 
 
 def check_evaluated(part: Part, *, split: str, tasks: set[str], digest: str) -> None:
-    """Raise if evaluated tasks are not in the task set of their split; `digest` is the hash that was recorded."""
     task_sets = {name: {task.id for task in task_set} for name, task_set in task_sets_of(part).items()}
     strange = tasks - task_sets.get(split, set())
     if strange:

@@ -231,7 +231,6 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the documents: a task belongs to the corpus that it was made for."""
         content = json.dumps([[document.title, document.text] for document in self.documents])
         return sha256(content.encode()).hexdigest()[:16]
 
@@ -264,7 +263,6 @@ def read_corpus(path: str) -> Corpus:
 
 @lru_cache(maxsize=2)
 def read_questions(path: str) -> list[SearchQuestion]:
-    """The questions of a file of rows; the built-in ones if there is no path."""
     place = Path(path) if path else OURS / "questions.jsonl"
     if not place.is_file():
         raise ConfigError(f"search_qa: there is no file {path!r}; set `questions` to a .jsonl file of questions")

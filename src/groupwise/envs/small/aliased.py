@@ -70,7 +70,6 @@ class Stand(NamedTuple):
 
 
 def advance(corridor: Corridor, stand: Stand, action: str) -> Stand:
-    """The state after a colour, if noise does not cancel it."""
     door = stand.room - len(corridor.lamps) - corridor.passages
     if stand.room < len(corridor.lamps):
         bit = corridor.wiring[stand.room][corridor.colours.index(action)]
@@ -81,7 +80,6 @@ def advance(corridor: Corridor, stand: Stand, action: str) -> Stand:
 
 
 def stay(stand: Stand) -> Stand:
-    """The same state after an action without effect."""
     return stand._replace(is_stuck=True)
 
 
@@ -144,7 +142,6 @@ def _tell_lamp(corridor: Corridor, stand: Stand, lamp: int) -> str:
 
 
 SIZES = TaskSetSizes(train=1000, validation=100, test=200)
-"""Tasks in each task set, if there are so many different corridors."""
 MAX_ROOMS = 12
 GOAL = "get out."
 

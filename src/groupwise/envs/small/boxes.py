@@ -19,7 +19,6 @@ from groupwise.parts.part import Part
 
 ENV = "boxes"
 SIZES = TaskSetSizes(train=1000, validation=100, test=200)
-"""Tasks in each task set, if there are so many different levels."""
 MAX_SIZE = 8
 
 
@@ -138,7 +137,6 @@ def find_next_move(level: BoxLevel, position: Position, plan: dict[Position, str
 
 
 def push(level: BoxLevel, position: Position, move: str) -> Position | None:
-    """The position after a move; None if a wall or a blocked box is in the way."""
     there = shift(position.at, move)
     if not level.is_free(there):
         return None

@@ -18,7 +18,6 @@ from groupwise.parts.part import Part
 
 ENV = "gridworld"
 SIZES = TaskSetSizes(train=1000, validation=100, test=200)
-"""Tasks in each task set, if there are so many different lakes."""
 MAX_SIZE = 10
 SIDEWAYS = {"up": ("left", "right"), "down": ("left", "right"), "left": ("up", "down"), "right": ("up", "down")}
 """Where a move may slip to."""
@@ -185,7 +184,6 @@ def move_over(lake: Lake, at: Cell, move: str) -> Cell:
 
 
 def surface_at(lake: Lake, cell: Cell) -> str:
-    """What a cell is: ice, hole, goal, or beyond the edge."""
     if not is_inside(cell, len(lake)):
         return "edge"
     return {"H": "hole", "G": "goal"}.get(lake[cell[0]][cell[1]], "ice")

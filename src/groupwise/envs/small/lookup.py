@@ -153,12 +153,10 @@ def follow_chain(facts: Mapping[str, str], chain: Sequence[str]) -> str:
 
 
 def is_right_answer(answer: str, *, facts: Mapping[str, str], chain: Sequence[str]) -> bool:
-    """Whether an answer names what the question asks for, in any case and spacing."""
     return normalise_answer(answer) == follow_chain(facts, chain)
 
 
 def normalise_answer(answer: str) -> str:
-    """An answer as it is compared: lower case, single spaces."""
     return " ".join(answer.lower().split())
 
 
@@ -170,7 +168,6 @@ def _read_calls(verb: str, rest: str) -> list[dict[str, Any]]:
 
 
 def _list_gold_facts(facts: Mapping[str, str], chain: Sequence[str], *, has_searches: bool) -> dict[str, Any]:
-    """The correct answer and the searches that lead to it; without searches, `gold_calls` is empty."""
     needed = _list_needed_facts(facts, chain) if has_searches else []
     return {
         "gold_answer": follow_chain(facts, chain),

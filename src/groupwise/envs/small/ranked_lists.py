@@ -209,7 +209,6 @@ class RankedListsEnvironment(SteppedEnvironment):
 
 
 def _draw(num_offered: int, index: int) -> Proposal | None:
-    """A wish and things to choose from, of which some list is better than another."""
     draws = Draws(ENV, num_offered, index)
     wanted = [draws.pick(options) for options in PROPERTIES]
     offered = draws.sample(list(THINGS), num_offered)

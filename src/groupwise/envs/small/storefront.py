@@ -62,7 +62,6 @@ class Storefront(ShopPart, slot="env", self_contained=True):
 
 @lru_cache(maxsize=8)
 def draw_catalogue(shop: int, num_products: int, num_kinds: int) -> Catalogue:
-    """The products of a shop; the kinds take turns."""
     kinds, products = _list_kinds(num_kinds), dict[str, Product]()
     index = 0
     while len(products) < num_products:

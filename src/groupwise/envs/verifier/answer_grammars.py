@@ -164,7 +164,6 @@ class _TreeWalk:
         return self._names[name](*arguments, **options)
 
     def _read_argument(self, maker: str, node: ast.expr, depth: int) -> Any:
-        """What a symbol or a number is made of: a name, digits, or an integer."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             form = SYMBOL if maker == "Symbol" else NUMBER
             if not form.fullmatch(node.value):

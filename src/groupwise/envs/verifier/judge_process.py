@@ -69,7 +69,6 @@ def serve(descriptor: int, judge: str, parent: int, *, apart: bool) -> None:
 
 
 def answer_frame(judge: Judge, frame: bytes, *, max_peak: int) -> bytes:
-    """The answer to a request, as it is sent; it is the last one if the memory peak is too high."""
     call, seconds, request = read_request(frame)
     kind, content, is_last = _judge_request(judge, request, seconds)
     is_last = is_last or measure_peak_memory() > max_peak
@@ -230,7 +229,6 @@ def write_request(call: int, request: Mapping[str, Any], seconds: float) -> byte
 
 
 def read_request(frame: bytes) -> tuple[int, float, dict[str, Any]]:
-    """A request, inside the verifier; its sender is trusted."""
     try:
         call, seconds, request = from_json(frame)
     except ValueError:  # a lone surrogate

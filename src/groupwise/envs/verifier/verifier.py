@@ -227,7 +227,6 @@ _VERIFIERS: dict[tuple[str, bool], Verifier] = {}
 
 
 def find_verifier(judge: str, *, apart: bool = False) -> Verifier:
-    """This process's verifier for a judge; it lives as long as the process does."""
     return _VERIFIERS.setdefault((judge, apart), Verifier(judge, apart=apart))
 
 

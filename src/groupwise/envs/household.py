@@ -1,4 +1,4 @@
-"""The state of a home during a rollout: the possible commands, their effects, what is visible."""
+"""A text home in ALFWorld's protocol: six task categories, in pure Python."""
 
 from __future__ import annotations
 
@@ -6,12 +6,151 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from itertools import permutations
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+
+from pydantic import Field, model_validator
 
 from groupwise.data.records import Task
+from groupwise.envs.environment import Observation, Outcome
 from groupwise.envs.kit.draws import Draws
-from groupwise.envs.kit.task_set import Proposal, TaskSets, TaskSetSizes, draw_task_sets, interleave
+from groupwise.envs.kit.progress import SteppedEnvironment
+from groupwise.envs.kit.task_set import (
+    DISTINCT,
+    Proposal,
+    TaskSets,
+    TaskSetSizes,
+    check_env,
+    choose_split,
+    draw_task_sets,
+    interleave,
+)
+from groupwise.envs.kit.words import NOTHING_HAPPENS, prepend_goal, vocabulary_of
+from groupwise.parts.part import Part
 from groupwise.system.errors import RecordError
+
+ENV = "household"
+FamilyName = Literal["pick", "two", "clean", "heat", "cool", "examine"]
+RoomName = Literal["kitchen", "bathroom", "bedroom", "livingroom"]
+MAX_NUMBER = 12
+"""The largest number of receptacles or things, and so the largest number in a name."""
+SENTENCES = (
+    "Task: You arrive at. The is closed. You open the. The is open. In it, you see a, and nothing. On the, you see",
+    "You close the. You pick up the from the. You move to the. You using the. You turn on the. This is a clean hot",
+    "In the room, you are facing the. You carry nothing. Nothing happens. with examine look inventory use take go to",
+)
+"""Every word of the sentences and commands, except names."""
+
+
+class Household(Part, slot="env", self_contained=True):
+    """Chores in a text home: find things, clean, heat or cool them, put them where they belong.
+
+    The commands, sentences and six task categories are ALFWorld's (Shridhar et al. 2021, arXiv:2010.03768): pick and
+    place, pick two, clean, heat, or cool then place, and look at a thing under the desklamp. An impossible command is
+    invalid and gets "Nothing happens." Success ends the rollout with `success_reward`.
+
+    Choices: homes are small and sentences short, so a tiny model learns in minutes. The list of receptacles and the
+    answer to `open` have fewer words than ALFWorld's. `look` lists what is here; ALFWorld's says "nothing". Each
+    observation also says what the agent carries (`show_carried`). A command must be written exactly as listed.
+
+    `state_key` is the visible situation as canonical text: the place, whether it is open, the things there and their
+    condition, whether the lamp is on, what is carried. It does not depend on the way here: arriving at an open drawer
+    and opening it give one key, and an invalid command keeps the key. It leaves out what lies elsewhere, because the
+    agent cannot see it; history levels tell such steps apart.
+    """
+
+    categories: Annotated[tuple[FamilyName, ...], Field(min_length=1), DISTINCT] = get_args(FamilyName)
+    """The task categories to use."""
+    rooms: Annotated[tuple[RoomName, ...], Field(min_length=1), DISTINCT] = get_args(RoomName)
+    """The rooms to draw homes from; fewer rooms have fewer words to learn."""
+    num_receptacles: Annotated[int, Field(ge=3, le=MAX_NUMBER)] = 6
+    """Receptacles in a home."""
+    num_objects: Annotated[int, Field(ge=2, le=MAX_NUMBER)] = 5
+    """Things in a home, without the desklamp."""
+    max_steps: Annotated[int, Field(ge=1)] = 20
+    """Steps before a rollout is truncated; the expert needs 11 at most."""
+    success_reward: float = 1.0
+    """Reward of the step that solves the task; every other step gets 0."""
+    show_carried: bool = True
+    """Whether observations say what the agent carries."""
+    goal_in_text: bool = False
+    """Whether each text begins with the task; for prompts that do not say `Observation.goal` themselves."""
+
+    @model_validator(mode="after")
+    def _each_family_has_a_room(self) -> Household:
+        for family in self.categories:
+            if not set(CATEGORIES[family].rooms) & set(self.rooms):
+                needed = " or ".join(CATEGORIES[family].rooms)
+                raise ValueError(f"the family {family!r} needs a {needed}; add that room, or remove the family")
+        return self
+
+    def task_set(self, split: str) -> tuple[Task, ...]:
+        return choose_split(
+            build_household_task_sets(self.categories, self.rooms, self.num_receptacles, self.num_objects), split
+        )
+
+    def open(self, task: Task) -> HouseholdEnvironment:
+        check_env(task, ENV)
+        return HouseholdEnvironment(task, self)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        rooms = [ROOMS[name] for name in self.rooms]
+        names = [name for room in rooms for name in (*room.receptacles, *room.things)]
+        numbers = [str(number) for number in range(1, MAX_NUMBER + 1)]
+        goals = [family.goal.format(thing="", target="") for family in CATEGORIES.values()]
+        return vocabulary_of((self.instruction(), *SENTENCES, *CATEGORIES, *goals, *names, *numbers, LAMP))
+
+    def instruction(self) -> str:
+        return "Do the task in the home, one command at a time."
+
+
+class HouseholdEnvironment(SteppedEnvironment):
+    """One rollout of a chore."""
+
+    def __init__(self, task: Task, part: Household) -> None:
+        super().__init__(task, part.max_steps)
+        self._part, self._home = part, Home.of(task)
+        self._goal = CATEGORIES[self._home.family].goal.format(thing=self._home.thing, target=self._home.target)
+        self._state = HomeState(self._home)
+        self._refusal: Observation | None = None
+        """The observation after an invalid command; the same until a valid one."""
+        self._possible = self._state.list_commands()
+        self._progress.observation = self._observe(self._state.tell_room())
+
+    def act(self, action: str) -> Outcome:
+        self._progress.step()
+        possible = self._possible.get(action)
+        if possible is None:
+            self._refusal = self._refusal or self._observe(NOTHING_HAPPENS)
+            return self._progress.outcome(self._refusal, accepted=False)
+        sentence = self._state.carry_out(possible)
+        self._refusal, self._possible = None, self._state.list_commands()
+        seen = self._observe(sentence, names_carried=possible.thing == self._state.held)
+        if self._state.is_solved():
+            return self._progress.outcome(seen, success=True, reward=self._part.success_reward)
+        return self._progress.outcome(seen)
+
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin._state = self._state.fork()
+        return twin
+
+    def expert(self) -> str | None:
+        return None if self._progress.ended else find_shortest_plan(self._home, self._state)[0]
+
+    def _observe(self, sentence: str, *, names_carried: bool = False) -> Observation:
+        state = self._state
+        tells_carried = self._part.show_carried and state.held != NOWHERE and not names_carried
+        text = f"{sentence} {state.tell_carried()}" if tells_carried else sentence
+        return Observation(
+            text=prepend_goal(self._goal, text) if self._part.goal_in_text else text,
+            state_key=state.make_key(),
+            admissible=tuple(self._possible),
+            goal=self._goal,
+        )
+
+
+# The state of a home during a rollout: the possible commands, their effects, what is visible.
 
 NOWHERE = -1
 """A place: the middle of the room, where the agent starts, and the agent's hand, for things. A thing: none."""
@@ -41,7 +180,6 @@ class HomeState:
         self.where = list(home.start)
         """The place of each thing; NOWHERE = in the agent's hand."""
         self.location = NOWHERE
-        """The place the agent stands at."""
         self.held = NOWHERE
         """The thing in the agent's hand; it carries one at a time."""
         self.lamp_on = False
@@ -136,7 +274,6 @@ class HomeState:
         return f"In the room, you see {_join_names(self._home.places)}."
 
     def tell_carried(self) -> str:
-        """The sentence about the carried thing; empty if there is none."""
         return "" if self.held == NOWHERE else f"You carry a {self._with_condition(self.held)}."
 
     def make_key(self) -> str:
@@ -224,7 +361,6 @@ ROOMS = {
 OPENABLE = frozenset({"cabinet", "drawer", "fridge", "microwave"})
 """Receptacles with a door; all are closed at the start."""
 LAMP_STANDS = ("desk", "sidetable")
-"""Receptacles a desklamp may stand on."""
 LAMP = "desklamp 1"
 
 TREATMENTS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
@@ -260,7 +396,6 @@ class Home:
 
     @classmethod
     def of(cls, task: Task) -> Home:
-        """Read the home of a task."""
         payload: Mapping[str, Any] = task.payload
         try:
             places, things = tuple(payload["places"]), dict(payload["things"])
@@ -285,7 +420,6 @@ class Home:
 
 # The six task categories of the household: what they ask for, when they are solved, and how instances are drawn.
 
-ENV = "household"
 SIZES = TaskSetSizes(train=2400, validation=240, test=480)
 """Tasks in each task set, over all categories."""
 
@@ -320,7 +454,6 @@ CATEGORIES: Mapping[str, Family] = {
 def build_household_task_sets(
     categories: tuple[str, ...], rooms: tuple[str, ...], num_receptacles: int, num_objects: int
 ) -> TaskSets:
-    """The task sets for some categories, rooms and a size of home."""
     # Rounded up, so that the task set is not smaller if the number of categories does not divide its size.
     sizes = TaskSetSizes(*(-(-size // len(categories)) for size in SIZES))
     size_of_home = num_receptacles, num_objects
@@ -328,7 +461,6 @@ def build_household_task_sets(
 
 
 def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects: int, index: int) -> Proposal:
-    """The instance of a category with an index."""
     rules = CATEGORIES[family]
     draws = Draws(ENV, family, num_receptacles, num_objects, index)
     room = ROOMS[draws.pick([room for room in rules.rooms if room in rooms])]
@@ -353,7 +485,11 @@ def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects:
         "thing": thing,
         "target": target,
         "places": places,
-        "things": {name: draws.pick(_list_starts(name, thing, target, places)) for name in things},
+        # Things of the wanted kind are not in a target yet.
+        "things": {
+            name: draws.pick([place for place in places if (name.split()[0], place.split()[0]) != (thing, target)])
+            for name in things
+        },
     }
     if rules.is_seen_by_lamp:
         payload["lamp"] = f"{tool} 1"
@@ -365,8 +501,78 @@ def _number_names(kinds: Sequence[str]) -> list[str]:
     return [f"{kind} {number}" for kind in sorted(set(kinds)) for number in range(1, kinds.count(kind) + 1)]
 
 
-def _list_starts(name: str, thing: str, target: str, places: Sequence[str]) -> list[str]:
-    """Where a thing may be at the start: things of the wanted kind are not in a target yet."""
-    if not name.startswith(f"{thing} "):
-        return list(places)
-    return [place for place in places if not place.startswith(f"{target} ")]
+# The household's expert: knows where everything is, and takes a shortest way to the task's end.
+#
+# A plan fetches the things it needs one after the other, treats them where the task says so, and brings them to their
+# target. Every place is one command away, so the shortest of these plans is a shortest plan at all.
+
+
+def find_shortest_plan(home: Home, state: HomeState) -> list[str]:
+    """The commands of a shortest way to solve the task from here."""
+    family = CATEGORIES[home.family]
+    wanted = [thing for thing, kind in enumerate(home.thing_kinds) if kind == home.thing]
+    walks: list[_Walk] = []
+    if family.is_seen_by_lamp:
+        for thing in wanted:
+            walks.append(_Walk(home, state))
+            walks[-1].fetch(thing)
+            walks[-1].light()
+    # For each target and each choice and order of things that it lacks: treat them and bring them there.
+    for target in (place for place, kind in enumerate(home.place_kinds) if kind == home.target):
+        done = [t for t in wanted if state.where[t] == target and state.is_treated(t, family.treatment)]
+        lacking = [thing for thing in wanted if thing not in done]
+        for order in permutations(lacking, family.num_needed - len(done)):
+            walks.append(_Walk(home, state))
+            for thing in order:
+                walks[-1].fetch(thing)
+                if not state.is_treated(thing, family.treatment):
+                    walks[-1].treat(family.treatment)
+                walks[-1].put(target)
+    return min((walk.commands for walk in walks), key=len)
+
+
+class _Walk:
+    """A plan in the making: the commands so far, and what they will have changed."""
+
+    def __init__(self, home: Home, state: HomeState) -> None:
+        self._home, self._state = home, state
+        self._where, self._location, self._held = state.where[:], state.location, state.held
+        self._opened: set[int] = set()
+        self.commands: list[str] = []
+
+    def go(self, place: int) -> None:
+        if self._location != place:
+            self.commands.append(f"go to {self._home.places[place]}")
+            self._location = place
+
+    def reach(self, place: int) -> None:
+        self.go(place)
+        if not (self._state.opened[place] or place in self._opened):
+            self.commands.append(f"open {self._home.places[place]}")
+            self._opened.add(place)
+
+    def fetch(self, thing: int) -> None:
+        """Take a thing; the carried one is put down at the same place, which is open then."""
+        if self._held == thing:
+            return
+        place = self._where[thing]
+        self.reach(place)
+        if self._held != NOWHERE:
+            self.put(place)
+        self.commands.append(f"take {self._home.things[thing]} from {self._home.places[place]}")
+        self._held, self._where[thing] = thing, NOWHERE
+
+    def put(self, place: int) -> None:
+        self.reach(place)
+        self.commands.append(f"move {self._home.things[self._held]} to {self._home.places[place]}")
+        self._where[self._held], self._held = place, NOWHERE
+
+    def treat(self, treatment: str) -> None:
+        place = self._home.place_kinds.index(TREATMENTS[treatment])
+        self.go(place)
+        self.commands.append(f"{treatment} {self._home.things[self._held]} with {self._home.places[place]}")
+
+    def light(self) -> None:
+        self.go(self._home.lamp)
+        if not self._state.lamp_on:
+            self.commands.append(f"use {LAMP}")

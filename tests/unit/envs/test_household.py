@@ -8,8 +8,7 @@ import pytest
 
 from groupwise import ConfigError, RecordError, Task
 from groupwise.envs import Household, RolloutEnded
-from groupwise.envs.household.environment import HouseholdEnvironment, find_shortest_plan
-from groupwise.envs.household.home import CATEGORIES
+from groupwise.envs.household import CATEGORIES, HouseholdEnvironment, find_shortest_plan
 from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.words import split_words
 

@@ -1,1 +1,0 @@
-"""A text home in ALFWorld's protocol."""
