@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 from groupwise.credit import EnvironmentReward
 from groupwise.data.records import Trajectory
 from groupwise.learner.protocol import hash_weights
+from groupwise.rollout.episodes import Player
 from groupwise.system.errors import EnvironmentFault, RecordError, TrainingError
-from groupwise.training.collect import collect as rounds
 from groupwise.training.config.run_config import EvaluationConfig, RolloutConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
@@ -54,8 +54,8 @@ def test_an_environment_that_fails_now_and_then_costs_its_rollouts_only(
         played.append(real_play(*arguments, **options))  # type: ignore[arg-type]
         return played[-1]
 
-    real_play = rounds.play_for_update
-    monkeypatch.setattr(rounds, "play_for_update", play_and_keep)
+    real_play = Player.play
+    monkeypatch.setattr(Player, "play", play_and_keep)
     run = run_with(tmp_path, trouble, workers=workers)
     with run.host:
         train(run)

@@ -23,7 +23,7 @@ from groupwise.store.run_folder import RunPaths
 from groupwise.system.secrets import check_no_secret, redact, redact_all, resolve_references
 from groupwise.training.config.run_file import decode_run, read_run_file
 from groupwise.training.run_reader import RunFolder
-from groupwise.training.trackers import track_run
+from groupwise.training.trackers import Trackers
 from tests.unit.cli.conftest import Run, groupwise
 from tests.unit.cli.run_files import SMALL
 from tests.unit.report.run_folders import write_run
@@ -262,7 +262,7 @@ heard: list[Mapping[str, Any]] = []
 
 
 def test_a_tracker_is_told_settings_without_secrets(tmp_path: Path) -> None:
-    with track_run([Listener()], {"env": {"url": URL}, "list": [URL, 3]}, tmp_path):
+    with Trackers([Listener()], {"env": {"url": URL}, "list": [URL, 3]}, tmp_path):
         pass
     assert heard == [{"env": {"url": HIDDEN}, "list": [HIDDEN, 3]}]
     assert redact_all(("a", {"b": URL})) == ["a", {"b": HIDDEN}]

@@ -280,41 +280,32 @@ def check_requests(
     `is_known` says whether a task id is in the train set. `tried` has the ids of the tasks with rollouts without a
     hint in earlier rounds of the update.
     """
-    where = f"the plan {kind_of(type(plan))}: its request"
-    with_group = set(tried)
+    where, with_group = f"the plan {kind_of(type(plan))}: its request", set(tried)
     for request in requests:
-        if fault := _find_type_fault(request, vocabulary_size):
-            raise ConfigError(f"{where} {fault}")
+        if not isinstance(request.task, Task):
+            raise ConfigError(
+                f"{where} has task={request.task!r}; give a Task, as tools.fresh and tools.tasks have them"
+            )
         if not request.is_hinted:
             with_group.add(request.task.id)
     for request in requests:
-        if fault := _find_fault(request, is_known, with_group, max_tokens, end_id):
+        if fault := _find_fault(request, is_known, with_group, max_tokens, end_id, vocabulary_size):
             raise ConfigError(f"{where} for task {request.task.id!r} {fault}")
 
 
-def _find_type_fault(request: RolloutRequest, vocabulary_size: int) -> str | None:
-    if not isinstance(request.task, Task):
-        return f"has task={request.task!r}; give a Task, as tools.fresh and tools.tasks have them"
-    where = f"for task {request.task.id!r} has"
-    if not isinstance(request.forced, tuple):
-        return f"{where} forced={request.forced!r}; give a tuple of token ids, as tools.encode makes them of a text"
-    for token in request.forced:
-        if type(token) is int and token >= vocabulary_size:
-            return (
-                f"{where} the forced token {token}, but the model knows ids below {vocabulary_size}; force what "
-                "tools.encode makes of a text"
-            )
-    temperature = request.temperature
-    if temperature is not None and (not isinstance(temperature, int | float) or isinstance(temperature, bool)):
-        return f"{where} temperature={temperature!r}; give a number above 0, or none for rollout.temperature"
-    if request.parent is not None and not isinstance(request.parent, str):
-        return f"{where} parent={request.parent!r}; give the id of a trajectory, as text, or none"
-    return None
-
-
 def _find_fault(
-    request: RolloutRequest, is_known: Callable[[str], bool], with_group: Collection[str], max_tokens: int, end_id: int
+    request: RolloutRequest,
+    is_known: Callable[[str], bool],
+    with_group: Collection[str],
+    max_tokens: int,
+    end_id: int,
+    vocabulary_size: int,
 ) -> str | None:
+    temperature = request.temperature
+    if not isinstance(request.forced, tuple):
+        return f"has forced={request.forced!r}; give a tuple of token ids, as tools.encode makes them of a text"
+    if request.parent is not None and not isinstance(request.parent, str):
+        return f"has parent={request.parent!r}; give the id of a trajectory, as text, or none"
     if not is_known(request.task.id):
         return "is for a task that the training task set does not have; take tasks from tools.fresh or tools.tasks"
     if type(request.rollouts) is not int or request.rollouts < 1:
@@ -339,6 +330,11 @@ def _find_fault(
         return "has trains_forced and nothing forced; leave trains_forced out"
     if request.forced and not all(type(token) is int and token >= 0 for token in request.forced):
         return f"has forced={request.forced!r}; give token ids, as tools.encode makes them of a text"
+    if request.forced and (largest := max(request.forced)) >= vocabulary_size:
+        return (
+            f"has the forced token {largest}, but the model knows ids below {vocabulary_size}; force what "
+            "tools.encode makes of a text"
+        )
     if len(request.forced) >= max_tokens:
         return (
             f"forces {len(request.forced)} tokens, and rollout.max_tokens is {max_tokens}, so that none is left to "
@@ -346,8 +342,9 @@ def _find_fault(
         )
     if end_id in request.forced:
         return f"forces the token {end_id}, which ends a response, so that none is left to sample; leave it out"
-    if request.temperature is not None and not (math.isfinite(request.temperature) and request.temperature > 0):
-        return f"has temperature={request.temperature}; give a number above 0, or none for rollout.temperature"
+    is_number = isinstance(temperature, int | float) and not isinstance(temperature, bool)
+    if temperature is not None and not (is_number and 0 < temperature < math.inf):
+        return f"has temperature={temperature!r}; give a number above 0, or none for rollout.temperature"
     return None
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from groupwise.data.samples import count_totals
+from groupwise.engines.engine import MeasuredEngine
 from groupwise.learner.protocol import check_learned
 from groupwise.store.checkpoint_files import find_latest_checkpoint
 from groupwise.store.journal import Update
@@ -21,7 +22,7 @@ from groupwise.training.observer import ObserverList, RunObserver, Stopwatch, ch
 from groupwise.training.open_run import Settings, open_run
 from groupwise.training.run import Run
 from groupwise.training.samples import credit_batch, make_samples
-from groupwise.training.trackers import track_run
+from groupwise.training.trackers import Trackers
 from groupwise.training.update_metrics import compute_update_metrics, describe_update
 from groupwise.training.warm_start import warm_start
 
@@ -73,7 +74,7 @@ def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObser
             with run.lock.release_on_failure():
                 # After the checkpoint was loaded: settings that do not fit it must not replace the stored ones.
                 run.paths.write_config(settings)
-                trackers = stack.enter_context(track_run(run.config.trackers, settings, run.folder))
+                trackers = stack.enter_context(Trackers(run.config.trackers, settings, run.folder))
             yield from _make_due(run, done, ObserverList([*observers, trackers]))
     finally:
         run.lock.release()
@@ -129,7 +130,9 @@ def make_update(run: Run, number: int, observer: RunObserver, source: PlayedNow 
         learned = account.metrics
     ahead = source.finish_ahead(number, clock)  # rollouts of later updates, sampled with the weights before these
     clock.begin_stage("sync")
-    of_engine = run.take_engine_metrics(run.sync(number))  # sync weights, then check them
+    of_engine = {"weights/check_gap": run.sync(number)}  # sync weights, then check them
+    if isinstance(run.engine, MeasuredEngine):
+        of_engine |= run.engine.take_metrics()
     run.observe(number, rollouts.survivors, batch, learned)  # curriculum and stateful parts
     clock.begin_stage("write")
     metrics = compute_update_metrics(

@@ -9,8 +9,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from groupwise.data.column_checks import to_numbers
 from groupwise.data.records import Trajectory
 from groupwise.data.samples import Pair
@@ -41,10 +39,6 @@ class LossContext:
     channels: Mapping[str, FloatArray] = field(default_factory=dict)
     pairs: tuple[Pair, ...] = ()
     """Which trajectories are compared with each other, by their numbers in the update."""
-
-    def metrics(self) -> dict[str, float]:
-        """Mean absolute advantage of each channel."""
-        return {f"extra/channel/{name}": float(np.abs(channel).mean()) for name, channel in self.channels.items()}
 
 
 def check_loss_context(algorithm: Algorithm, loss: Loss) -> None:

@@ -101,8 +101,6 @@ class PartStates:
         self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, metrics: Mapping[str, float]
     ) -> None:
         """Give every part the update's rollouts without hints, and the advantages of those that were compared."""
-        if not self.parts:
-            return
         credit = {
             trajectory.id: tuple(values)
             for trajectory, values in zip(batch.trajectories, batch.by_trajectory(), strict=True)

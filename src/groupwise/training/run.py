@@ -13,7 +13,7 @@ import numpy as np
 
 from groupwise.data.records import Task, Trajectory
 from groupwise.data.seeds import seed_of
-from groupwise.engines.engine import ClosingEngine, Engine, MeasuredEngine, ReplicatedEngine
+from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine
 from groupwise.learner.protocol import ClosingLearner, Learner
 from groupwise.learner.weight_check import WeightCheck
 from groupwise.learner.weight_sync import WeightSync
@@ -173,11 +173,6 @@ class Run:
         else:
             self.weight_check.check(self.engine, self.learner, version=0)
 
-    def take_engine_metrics(self, weight_check_gap: float) -> dict[str, float]:
-        """The difference of engine and learner, and the engine's own metrics since the last call."""
-        counts = self.engine.take_metrics() if isinstance(self.engine, MeasuredEngine) else {}
-        return {"weights/check_gap": weight_check_gap, **counts}
-
     def observe(
         self, number: int, survivors: Sequence[Trajectory], batch: CreditedBatch, learned: Mapping[str, float]
     ) -> None:
@@ -185,7 +180,8 @@ class Run:
         with self.state_lock:
             self.drawn_tasks.forget_until(number)
             self.curriculum.observe(survivors)
-            self.part_states.observe(number, survivors, batch, learned)
+            if self.part_states.parts:
+                self.part_states.observe(number, survivors, batch, learned)
         if self.reference == number:
             self.learner.hold_reference()
 

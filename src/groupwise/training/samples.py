@@ -55,12 +55,6 @@ class CreditedBatch:
     tokens: Sequence[TokensOfStep] | None = None
     """Advantages of the tokens of every step; None = each token has the advantage of its step."""
 
-    def for_fresh(self) -> tuple[FloatArray, BoolArray, BoolArray, BoolArray | None]:
-        """`values`, `compared`, `keep` and `own_rollout_only` of the steps that were sampled for this update."""
-        end = sum(map(len, map(attrgetter("steps"), self.trajectories[: self.num_fresh])))
-        own = None if self.own_rollout_only is None else self.own_rollout_only[:end]
-        return self.values[:end], self.compared[:end], self.keep[:end], own
-
     def by_trajectory(self) -> list[list[float]]:
         """The advantages of the steps, one list per trajectory."""
         values, lists, start = self.values.tolist(), list[list[float]](), 0

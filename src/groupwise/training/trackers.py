@@ -6,11 +6,10 @@ import csv
 import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import tomli_w
 
@@ -270,18 +269,8 @@ def check_trackers(trackers: Sequence[Tracker]) -> None:
             )
 
 
-@contextmanager
-def track_run(trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> Iterator[Trackers]:
-    """Track a run while the context lasts."""
-    live = Trackers(trackers, config, folder)
-    try:
-        yield live
-    finally:
-        live.finish()
-
-
 class Trackers(RunObserver):
-    """Sends a run's metrics to its trackers.
+    """Sends a run's metrics to its trackers, within a `with` block.
 
     Bookmarks in the run folder say what was sent. Updates that a resumed run repeats are not sent again. A tracker that
     fails is dropped; the journal has everything.
@@ -304,6 +293,14 @@ class Trackers(RunObserver):
             mark["run_id"] = self._live[kind].run_id
         self._bookmark()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for kind, tracker in list(self._live.items()):
+            self._call_tracker(kind, tracker.finish)
+        self._live.clear()
+
     def on_update(self, update: Update) -> None:
         self._tell("update", update.number, update.metrics)
 
@@ -311,11 +308,6 @@ class Trackers(RunObserver):
         low, high = evaluation.interval
         metrics = {"success": evaluation.success, "success_low": low, "success_high": high, "steps": evaluation.steps}
         self._tell("evaluation", evaluation.number, {f"evaluation/{name}": value for name, value in metrics.items()})
-
-    def finish(self) -> None:
-        for kind, tracker in list(self._live.items()):
-            self._call_tracker(kind, tracker.finish)
-        self._live.clear()
 
     def _tell(self, what: str, number: int, metrics: Mapping[str, float]) -> None:
         for kind, tracker in list(self._live.items()):

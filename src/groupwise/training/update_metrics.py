@@ -13,7 +13,6 @@ import numpy as np
 
 from groupwise.data.records import FAULTS, Origin, Step, StopReason, Trajectory, has_survived, list_valid, score_of
 from groupwise.data.samples import Totals
-from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.stateful import join_columns
@@ -43,10 +42,12 @@ def compute_update_metrics(
     metrics = compute_rollout_metrics(rollouts.played, rollouts.survivors)
     metrics |= {**of_engine, "learner/tokens": float(totals.tokens)}
     metrics["advantage/penalties_alone"] = float(credit_rests_on_penalties(algorithm, batch))
-    metrics |= compute_credit_metrics(*batch.for_fresh()) | compute_rescue_metrics(rollouts, batch)
+    metrics |= compute_credit_metrics(batch) | compute_rescue_metrics(rollouts, batch)
     sampled = int(metrics["rollout/total_tokens"])
     metrics |= compute_speed_metrics(sampled, totals, seconds, rollouts.waiting, rollouts.played_in)
-    metrics |= {**rollouts.scorer_costs, **learned, **batch.context.metrics()}
+    metrics |= {**rollouts.scorer_costs, **learned}
+    for name, channel in batch.context.channels.items():
+        metrics[f"extra/channel/{name}"] = float(np.abs(channel).mean())
     if config.rollout.lag or rollouts.played_in is not None:  # sampled ahead, before the run was resumed with lag 0
         metrics |= compute_age_metrics(rollouts.chosen, batch.version)
     if algorithm.pairing is not None:
@@ -253,17 +254,17 @@ def compute_age_metrics(chosen: Sequence[Trajectory], version: int) -> dict[str,
     return {"rollout/staleness": mean, "rollout/max_staleness": float(max(ages))}
 
 
-def compute_credit_metrics(
-    values: FloatArray, compared: BoolArray, keep: BoolArray, own_rollout_only: BoolArray | None
-) -> dict[str, float]:
-    """Metrics of the advantages, given one entry per step; empty if there are no steps."""
-    if not len(values):
+def compute_credit_metrics(batch: CreditedBatch) -> dict[str, float]:
+    """Metrics of the advantages of the steps that were sampled for this update; empty if there are none."""
+    end = sum(len(trajectory.steps) for trajectory in batch.trajectories[: batch.num_fresh])
+    if not end:
         return {}
-    own = {}
-    if own_rollout_only is not None and compared.any():
-        own = {"advantage/own_rollout_only": float(own_rollout_only.sum() / compared.sum())}
-    return own | {
+    compared = batch.compared[:end]
+    metrics = {
         "advantage/compared": float(compared.mean()),
-        "advantage/size": float(np.abs(values).mean()),
-        "advantage/kept": float(keep.mean()),
+        "advantage/size": float(np.abs(batch.values[:end]).mean()),
+        "advantage/kept": float(batch.keep[:end].mean()),
     }
+    if batch.own_rollout_only is not None and compared.any():
+        metrics["advantage/own_rollout_only"] = float(batch.own_rollout_only[:end].sum() / compared.sum())
+    return metrics

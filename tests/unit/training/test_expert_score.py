@@ -22,7 +22,7 @@ HOME = Household(rooms=("bedroom",), categories=("pick",), num_receptacles=3, nu
 def tools_of(env: Any) -> RunTools:
     run: Any = SimpleNamespace(config=SimpleNamespace(env=env))
     tools = RunTools(run, 1)
-    tools.lend_to(ExpertScore())
+    tools.scorer = ExpertScore()
     return tools
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,7 @@ from groupwise.losses import METRICS as LOSS_METRICS
 from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.system.errors import TrainingError
 from groupwise.training.metrics import METRICS, check_metrics
+from groupwise.training.samples import CreditedBatch
 from groupwise.training.update_metrics import compute_credit_metrics, compute_rollout_metrics, compute_speed_metrics
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "build_metrics.py"
@@ -79,14 +81,24 @@ def test_an_outcome_decides_the_spread_and_rewards_the_return() -> None:
 
 
 def test_the_numbers_of_credit() -> None:
-    values, compared = np.array([1.0, -3.0, 0.0, 0.0]), np.array([True, True, True, False])
-    keep, own = np.array([True, True, False, False]), np.array([True, False, False, False])
+    replayed = trajectory("a", 2, [1.0])  # its step is the last; only the sampled rollouts count
+    batch = CreditedBatch(
+        trajectories=[*PLAYED[1:3], PLAYED[4], replayed],
+        num_fresh=3,
+        version=0,
+        values=np.array([1.0, -3.0, 0.0, 0.0, 9.0]),
+        compared=np.array([True, True, True, False, True]),
+        keep=np.array([True, True, False, False, True]),
+        own_rollout_only=np.array([True, False, False, False, True]),
+        unearned=np.zeros(5, dtype=np.bool_),
+    )
     numbers = {"advantage/compared": 0.75, "advantage/size": 1.0, "advantage/kept": 0.5}
-    assert compute_credit_metrics(values, compared, keep, own) == numbers | {"advantage/own_rollout_only": 1 / 3}
+    assert compute_credit_metrics(batch) == numbers | {"advantage/own_rollout_only": 1 / 3}
     # What no trace says is not measured, nor is a fraction of no steps.
-    assert compute_credit_metrics(values, compared, keep, None) == numbers
-    nobody = np.zeros(4, dtype=np.bool_)
-    assert compute_credit_metrics(values, nobody, keep, nobody) == numbers | {"advantage/compared": 0.0}
+    assert compute_credit_metrics(replace(batch, own_rollout_only=None)) == numbers
+    nobody = replace(batch, compared=np.zeros(5, dtype=np.bool_))
+    assert compute_credit_metrics(nobody) == numbers | {"advantage/compared": 0.0}
+    assert compute_credit_metrics(replace(batch, num_fresh=0)) == {}
 
 
 def test_speed_is_tokens_by_seconds_of_the_stage_and_steps_by_seconds_of_waiting() -> None:

@@ -86,7 +86,10 @@ def test_those_that_do_not_stop_share_one_limit(monkeypatch: pytest.MonkeyPatch)
     now, waits = 100.0, list[float]()
 
     class Hanging:
-        def tell_to_stop(self) -> None:
+        def __init__(self) -> None:
+            self.stop = self
+
+        def give(self) -> None:
             assert waits == []
 
         def join(self, seconds: float) -> None:

@@ -115,9 +115,9 @@ def test_steps_that_are_compared_within_their_own_rollout_are_marked_and_counted
     batch = credit_batch(methods.hgpo(), group, [replay(member, 4.0)], version=0)
     assert batch.own_rollout_only is not None
     assert batch.own_rollout_only.tolist() == [False, False, False, False, True, True, False]
-    assert compute_credit_metrics(*batch.for_fresh())["advantage/own_rollout_only"] == 0.5
+    assert compute_credit_metrics(batch)["advantage/own_rollout_only"] == 0.5
     apart = credit_batch(methods.hgpo(peers="other_rollouts"), group, version=0)
-    assert compute_credit_metrics(*apart.for_fresh())["advantage/own_rollout_only"] == 0.0
+    assert compute_credit_metrics(apart)["advantage/own_rollout_only"] == 0.0
 
 
 @pytest.mark.parametrize("part", [SegmentCredit(max_probability=None), TokenGae(lam=0.0)])

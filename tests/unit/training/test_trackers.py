@@ -17,7 +17,7 @@ from groupwise.store.journal import Update
 from groupwise.system.errors import ConfigError
 from groupwise.training.evaluation.summary import Evaluation
 from groupwise.training.metrics import METRICS
-from groupwise.training.trackers import Csv, Mlflow, Tensorboard, Trackio, Wandb, check_trackers, track_run
+from groupwise.training.trackers import Csv, Mlflow, Tensorboard, Trackers, Trackio, Wandb, check_trackers
 from tests.unit.evaluations import make_evaluated
 
 CONFIG = {"seed": 3, "env": {"kind": "identity"}, "rewards": [{"kind": "environment", "weight": 1.0}]}
@@ -66,7 +66,7 @@ def no_calls() -> None:
 
 
 def test_a_tracker_is_started_told_everything_in_order_and_finished(tmp_path: Path) -> None:
-    with track_run((Recorder(),), CONFIG, tmp_path) as trackers:
+    with Trackers((Recorder(),), CONFIG, tmp_path) as trackers:
         trackers.on_evaluation(evaluation(0))
         trackers.on_update(update(1))
         trackers.on_evaluation(evaluation(1))
@@ -84,7 +84,7 @@ def test_a_tracker_is_started_told_everything_in_order_and_finished(tmp_path: Pa
 
 def test_what_a_resumed_run_makes_again_is_not_told_again_and_the_same_run_goes_on(tmp_path: Path) -> None:
     for numbers in ((1, 2, 3), (2, 3, 4)):
-        with track_run((Recorder(),), CONFIG, tmp_path) as trackers:
+        with Trackers((Recorder(),), CONFIG, tmp_path) as trackers:
             for number in numbers:
                 trackers.on_update(update(number))
                 trackers.on_evaluation(evaluation(number))
@@ -93,7 +93,7 @@ def test_what_a_resumed_run_makes_again_is_not_told_again_and_the_same_run_goes_
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
-    with track_run((Recorder(fails_at=2), Csv()), CONFIG, tmp_path) as trackers:
+    with Trackers((Recorder(fails_at=2), Csv()), CONFIG, tmp_path) as trackers:
         trackers.on_update(update(1))
         with pytest.warns(UserWarning, match="no route") as warned:
             trackers.on_update(update(2))
@@ -107,7 +107,7 @@ def test_a_tracker_that_fails_is_left_out_and_the_others_go_on(tmp_path: Path) -
 
 
 def test_trackers_are_finished_when_the_run_ends_with_an_error(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), track_run((Recorder(),), CONFIG, tmp_path):
+    with pytest.raises(KeyboardInterrupt), Trackers((Recorder(),), CONFIG, tmp_path):
         raise KeyboardInterrupt
     assert calls[-1] == ("finish",)
 
@@ -117,7 +117,7 @@ def test_a_tracker_that_cannot_start_says_so_at_once(tmp_path: Path) -> None:
         def start(self, config: Mapping[str, Any], folder: Path, *, run_id: str | None) -> Any:
             raise OSError("not logged in")
 
-    with pytest.raises(ConfigError) as caught, track_run((Absent(),), CONFIG, tmp_path):
+    with pytest.raises(ConfigError) as caught, Trackers((Absent(),), CONFIG, tmp_path):
         pass
     assert "cannot be started (OSError: not logged in); fix that, or leave it out" in str(caught.value)
 
@@ -172,7 +172,7 @@ def test_tensorboard_reads_back_what_was_written_over_two_sessions(tmp_path: Pat
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for numbers in ((1, 2), (2, 3)):
-        with track_run((Tensorboard(),), CONFIG, tmp_path) as trackers:
+        with Trackers((Tensorboard(),), CONFIG, tmp_path) as trackers:
             for number in numbers:
                 trackers.on_update(update(number))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
@@ -213,7 +213,7 @@ def test_wandb_gets_the_config_the_numbers_and_the_same_id_again(
     fake.init = fake.record("init", fake_run(fake, id="abc"))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", fake)
     for number in (1, 2):
-        with track_run((Wandb(project="p", mode="offline"),), CONFIG, tmp_path) as trackers:
+        with Trackers((Wandb(project="p", mode="offline"),), CONFIG, tmp_path) as trackers:
             trackers.on_update(update(number))
     settings = {"project": "p", "entity": None, "name": tmp_path.name, "resume": "allow", "dir": str(tmp_path)}
     more = {"config": CONFIG, "mode": "offline"}
@@ -233,7 +233,7 @@ def test_trackio_goes_on_with_the_run_of_its_name(tmp_path: Path, monkeypatch: p
     fake.init = fake.record("init", fake_run(fake, name="mine"))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "trackio", fake)
     for number in (1, 2):
-        with track_run((Trackio(name="mine"),), CONFIG, tmp_path) as trackers:
+        with Trackers((Trackio(name="mine"),), CONFIG, tmp_path) as trackers:
             trackers.on_update(update(number))
     begun = [call[1] for call in fake.calls if call[0] == "init"]
     assert [(settings["name"], settings["resume"]) for settings in begun] == [("mine", "never"), ("mine", "must")]
@@ -250,7 +250,7 @@ def test_mlflow_gets_parameters_once_and_metrics_at_their_step(tmp_path: Path, m
     fake.MlflowClient = lambda **settings: fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     for number in (1, 2):
-        with track_run((Mlflow(),), CONFIG, tmp_path) as trackers:
+        with Trackers((Mlflow(),), CONFIG, tmp_path) as trackers:
             trackers.on_update(update(number))
     parameters = [call[2:4] for call in fake.calls if call[0] == "log_param"]
     assert parameters == [

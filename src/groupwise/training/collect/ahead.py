@@ -19,7 +19,7 @@ from groupwise.store.journal_file import report_damage
 from groupwise.system.errors import TrainingError
 from groupwise.training.collect.collect import PlayedRounds, UpdateRollouts, collect_update, play_rounds, prepare_update
 from groupwise.training.collect.pending import read_pending
-from groupwise.training.config.run_config import RunConfig, lacks_correction
+from groupwise.training.config.run_config import lacks_correction
 from groupwise.training.observer import Stopwatch
 from groupwise.training.open_run import open_run_host
 from groupwise.training.run import Run
@@ -46,7 +46,14 @@ def check_ready(run: Run, done: int) -> None:
         for number, rollouts in read_ready(run, done).items()
         if number <= updates
     }
-    oldest, max_staleness = max(ages.values(), default=0.0), _find_max_age(run.config)
+    oldest = max(ages.values(), default=0.0)
+    # The highest staleness that the settings train, with a correction if one is needed.
+    bounds: list[float] = [part.max_staleness for part in run.config.algorithm.filters if isinstance(part, Staleness)]
+    if rollout.lag:
+        bounds.append(rollout.max_staleness)
+    elif rollout.corrects_lag and lacks_correction(run.config.algorithm):
+        bounds.append(0)
+    max_staleness = min(bounds, default=inf)
     if oldest <= max_staleness:
         return
     advice = f"rollout.max_staleness = {oldest:g}, also in a filter on staleness that the run file has,"
@@ -58,16 +65,6 @@ def check_ready(run: Run, done: int) -> None:
         f"than {max_staleness:g}; resume with {advice} until there is a checkpoint of update {max(ages)}, then with "
         f"these settings"
     )
-
-
-def _find_max_age(config: RunConfig) -> float:
-    """The highest staleness that the settings train, with a correction if one is needed."""
-    bounds: list[float] = [part.max_staleness for part in config.algorithm.filters if isinstance(part, Staleness)]
-    if config.rollout.lag:
-        bounds.append(config.rollout.max_staleness)
-    elif config.rollout.corrects_lag and lacks_correction(config.algorithm):
-        bounds.append(0)
-    return min(bounds, default=inf)
 
 
 class PlayedNow:
@@ -148,11 +145,14 @@ class PlayedFreely(PlayedNow):
         """Players that are not in use, each with a host and a prompter of its own."""
 
     def take(self, number: int, clock: Stopwatch) -> UpdateRollouts:
-        last = min(number + self._run.config.rollout.max_staleness, self._run.config.training.updates)
+        run = self._run
+        last = min(number + run.config.rollout.max_staleness, run.config.training.updates)
         for following in range(number, last + 1):
             if following not in self._ready and following not in self._playing:
-                player = self._idle.pop() if self._idle else self._open_player()
-                self._playing[following] = PlayingThread(self._run, following, player)
+                if not self._idle:
+                    host, prompter = open_run_host(run.config), run.prompter.copy()
+                    self._idle.append(replace(run.player, host=host, prompter=prompter))
+                self._playing[following] = PlayingThread(run, following, self._idle.pop())
         if number in self._playing:
             clock.begin_stage("wait")
             self._prepare(self._playing[number])
@@ -179,10 +179,6 @@ class PlayedFreely(PlayedNow):
         self._idle.append(playing.player)
         self._ready[playing.number] = prepare_update(self._run, rounds)
 
-    def _open_player(self) -> Player:
-        run = self._run
-        return replace(run.player, host=open_run_host(run.config), prompter=run.prompter.copy())
-
 
 STOP_SECONDS = 60.0
 """Seconds to wait for threads that were stopped; engines and environments have time limits of their own."""
@@ -196,7 +192,7 @@ class PlayingThread:
 
     def __init__(self, run: Run, number: int, player: Player) -> None:
         self.number, self.player = number, player
-        self._run, self._stop, self._future = run, StopSignal(), Future[PlayedRounds]()
+        self._run, self.stop, self._future = run, StopSignal(), Future[PlayedRounds]()
         self._num_threads = torch.get_num_threads()
         self._thread = Thread(target=self._play, name=f"rollouts of update {number}", daemon=True)
         self._thread.start()
@@ -221,10 +217,6 @@ class PlayingThread:
             )
         return self._future.result()
 
-    def tell_to_stop(self) -> None:
-        """End the rollouts at their next step, without waiting."""
-        self._stop.give()
-
     def join(self, seconds: float) -> None:
         """Wait until the stopped rollouts have ended."""
         self._thread.join(max(seconds, 0.0))
@@ -240,7 +232,7 @@ class PlayingThread:
         torch.set_num_threads(self._num_threads)
         begin = perf_counter()
         try:
-            rounds = play_rounds(self._run, self.number, replace(self.player, stop=self._stop))
+            rounds = play_rounds(self._run, self.number, replace(self.player, stop=self.stop))
         except BaseException as error:  # the loop raises it
             self._future.set_exception(error)
         else:
@@ -251,7 +243,7 @@ class PlayingThread:
 def stop_playing(threads: Collection[PlayingThread]) -> None:
     """End the rollouts of all threads, with one time limit for all together."""
     for thread in threads:
-        thread.tell_to_stop()
+        thread.stop.give()
     end = perf_counter() + STOP_SECONDS
     for thread in threads:
         thread.join(end - perf_counter())

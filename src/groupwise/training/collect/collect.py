@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from operator import attrgetter
@@ -32,7 +32,6 @@ from groupwise.rollout.plans import (
 )
 from groupwise.rollout.prompts import Prompter
 from groupwise.store.journal import Journal
-from groupwise.store.rollout_index import PastRollouts
 from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.training.collect.measuring import run_scorers
 from groupwise.training.run import Run
@@ -247,13 +246,16 @@ def play_rounds(run: Run, number: int, player: Player | None = None) -> PlayedRo
     assert isinstance(plan, Part), "a slot is filled by parts"
     where, tools = f"update {number}: the plan {kind_of(type(plan))}", RunPlanTools(run, number, own.prompter)
     while True:
-        with nullcontext(run.journal.past_rollouts) if player is None else _open_past_rollouts(run) as past_rollouts:
+        with ExitStack() as opened:
+            journal = run.journal
+            if player is not None:  # a thread cannot use the run's own SQLite connection
+                journal = opened.enter_context(Journal(run.paths.journal, read_only=True))
             requests = plan.next(
                 Played(update=number, rounds=tuple(rounds.rounds)),
                 run.config.training.tasks,
                 group_size=run.config.rollout.group_size,
                 tools=tools,
-                past_rollouts=past_rollouts,
+                past_rollouts=journal.past_rollouts,
                 draw=run.draw(number),
             )
             if not requests and not rounds.rounds:
@@ -272,23 +274,6 @@ def play_rounds(run: Run, number: int, player: Player | None = None) -> PlayedRo
         if not requests:
             return rounds
         _play_round(run, requests, rounds, own)
-
-
-def play_for_update(
-    player: Player, rollouts: Sequence[Rollout], *, temperature: float, waiting: EnvTiming
-) -> list[Trajectory]:
-    """Run rollouts; forced tokens get the policy's own log-probs. `waiting` counts the environments' time."""
-    played = player.play(rollouts, temperature=temperature, waiting=waiting)
-    if any(map(attrgetter("forced"), rollouts)):
-        return score_forced(player.engine, rollouts, played, temperature)
-    return played
-
-
-@contextmanager
-def _open_past_rollouts(run: Run) -> Iterator[PastRollouts]:
-    """Open the past rollouts for a thread, which cannot use the run's own SQLite connection."""
-    with Journal(run.paths.journal, read_only=True) as journal:
-        yield journal.past_rollouts
 
 
 def _play_round(run: Run, requests: Sequence[RolloutRequest], rounds: PlayedRounds, player: Player) -> None:
@@ -317,7 +302,10 @@ def _play_round(run: Run, requests: Sequence[RolloutRequest], rounds: PlayedRoun
         )
         for (request, task, number), seed in zip(numbered, seeds, strict=True)
     ]
-    played = play_for_update(player, rollouts, temperature=run.config.rollout.temperature, waiting=rounds.waiting)
+    temperature = run.config.rollout.temperature
+    played = player.play(rollouts, temperature=temperature, waiting=rounds.waiting)
+    if any(map(attrgetter("forced"), rollouts)):
+        played = score_forced(player.engine, rollouts, played, temperature)
     rounds.played += played
     remaining = iter(played)
     groups, hinted, joining = list[list[Trajectory]](), list[list[Trajectory]](), list[list[Trajectory]]()

@@ -36,7 +36,7 @@ def run_scorers(
     """Let the scorers add step info, in order; returns the groups with it, and the cost as metrics."""
     tools, draw = RunTools(run, number), run.draw(number)
     for place, part in enumerate(run.config.algorithm.scorers or ()):
-        tools.lend_to(part)
+        tools.scorer = part
         info = part(groups, tools, draw=partial(draw, "measure", place))
         groups = add_info(part, groups, info)
     return groups, tools.cost()
@@ -84,11 +84,8 @@ class RunTools:
         self._run, self._number = run, number
         self._read = self._sampled = 0
         self._judge_cost = JudgeCost()
-        self._scorer: Scorer | None = None
-
-    def lend_to(self, part: Scorer) -> None:
-        """From now on, allow only what this scorer declares in `needs`."""
-        self._scorer = part
+        self.scorer: Scorer | None = None
+        """The scorer that uses the tools now: only what it declares in `needs` is allowed."""
 
     @property
     def temperature(self) -> float:
@@ -126,10 +123,8 @@ class RunTools:
 
     def judge(self, questions: Sequence[JudgeQuestion]) -> list[float]:
         self._check_declared("judge")
-        judge = self._run.judge
-        if judge is None:
-            raise ConfigError("a scorer asked the judge without declaring it; add 'judge' to its `needs`")
-        return judge.ask(questions, self._judge_cost, update=self._number)
+        assert self._run.judge is not None, "checked when the run was opened"
+        return self._run.judge.ask(questions, self._judge_cost, update=self._number)
 
     def play(self, continuations: Sequence[Continuation], *, extra_tokens: int = 0) -> list[Trajectory]:
         """Run rollouts with given beginnings, with the run's engine, environments and rewards."""
@@ -192,9 +187,9 @@ class RunTools:
         }
 
     def _check_declared(self, need: str) -> None:
-        if self._scorer is not None and need not in self._scorer.needs:
+        if self.scorer is not None and need not in self.scorer.needs:
             raise ConfigError(
-                f"algorithm.scorers: {name_of(self._scorer)} used {need!r} without declaring it; add {need!r} to "
+                f"algorithm.scorers: {name_of(self.scorer)} used {need!r} without declaring it; add {need!r} to "
                 "its `needs`"
             )
 
