@@ -6,8 +6,8 @@ import json
 import re
 import shutil
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from groupwise import __version__
 from groupwise.models.folder import (
@@ -168,12 +168,6 @@ def choose_checkpoint(run: RunFolder, *, update: int | None = None, best: bool =
     return paths.checkpoint(update)
 
 
-def read_evaluations(run: RunFolder) -> list[Evaluation]:
-    split = run.setting("evaluation.split")
-    rows = [row for row in run.journal.evaluations() if split is None or row.split == split]
-    return [Evaluation.from_rows(of_update) for _, of_update in group_rows(rows, lambda row: [row.number])]
-
-
 CARD = "README.md"
 SETTINGS = "groupwise_run.toml"
 """All settings of the run, beside the weights."""
@@ -181,75 +175,26 @@ SETTINGS = "groupwise_run.toml"
 
 def make_card(run: RunFolder, *, update: int, base: str | None, is_adapter: bool) -> str:
     """The model card: the hub's fields, then text."""
-    evaluations = [evaluation for evaluation in read_evaluations(run) if evaluation.number in (0, update)]
-    lines = [
-        "---",
-        f"library_name: {'peft' if is_adapter else 'transformers'}",
-        "pipeline_tag: text-generation",
-        *([f"base_model: {json.dumps(base)}"] if base else []),
-        "tags:",
-        "- reinforcement-learning",
-        "- groupwise",
-        "---",
-        "",
-        f"# {run.name}, update {update}",
-        "",
-        f"A policy trained with groupwise {__version__}: {run.describe_method()} in "
-        f"the environment `{_name_kind(run.setting('env'))}`, {update} of {run.setting('training.updates')} updates, "
-        f"seed {run.setting('seed') or 0}.",
-        "",
-        *_describe_evaluations(evaluations),
-        "## Load it",
-        "",
-        *_describe_loading(is_adapter=is_adapter),
-        "Prompts have to look as they did in training: "
-        f"`rollout` in `{SETTINGS}` has the template, the memory of past steps and the rule that reads actions, and "
-        f"`groupwise preview {SETTINGS} --set model.path=.`, called in this folder, shows them where the run had a "
-        "pretrained model.",
-        "",
-    ]
-    return "\n".join(lines)
+    from jinja2 import Environment
 
-
-def _describe_evaluations(evaluations: list[Evaluation]) -> list[str]:
-    if not evaluations:
-        return ["It was not evaluated on held-out tasks.", ""]
-    lines = [
-        "| update | success | 95 % interval | tasks | rollouts | split | task set |",
-        "|---:|---:|---|---:|---:|---|---|",
-    ]
-    for evaluation in evaluations:
-        low, high = evaluation.interval
-        lines.append(
-            f"| {evaluation.number} | {100 * evaluation.success:.1f} % | {100 * low:.1f} to {100 * high:.1f} | "
-            f"{evaluation.tasks} | {evaluation.rollouts} | {evaluation.split} | `{evaluation.task_set}` |"
+    split, environment = run.setting("evaluation.split"), run.setting("env.kind")
+    rows = [row for row in run.journal.evaluations() if split is None or row.split == split]
+    evaluations = [Evaluation.from_rows(of_update) for _, of_update in group_rows(rows, lambda row: [row.number])]
+    template = files("groupwise.training").joinpath("model_card.md.j2").read_text(encoding="utf-8")
+    return (
+        Environment(trim_blocks=True, keep_trailing_newline=True)
+        .from_string(template)
+        .render(
+            name=run.name,
+            update=update,
+            updates=run.setting("training.updates"),
+            version=__version__,
+            method=run.describe_method(),
+            environment=environment or "unknown",
+            seed=run.setting("seed") or 0,
+            evaluations=[evaluation for evaluation in evaluations if evaluation.number in (0, update)],
+            base=base,
+            is_adapter=is_adapter,
+            settings=SETTINGS,
         )
-    note = (
-        "The task set is the SHA-256 of its tasks: only evaluations of equal task sets can be compared. One run, one "
-        "seed."
     )
-    trained = " These are tasks that it was trained on." if evaluations[0].split == "train" else ""
-    return [*lines, "", note + trained, ""]
-
-
-def _describe_loading(*, is_adapter: bool) -> list[str]:
-    if is_adapter:
-        code = [
-            "from peft import AutoPeftModelForCausalLM",
-            "from transformers import AutoTokenizer",
-            "",
-            'model = AutoPeftModelForCausalLM.from_pretrained("FOLDER")',
-            'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-        ]
-        return ["```python", *code, "```", "", "This is an adapter: it needs the model that it was trained on.", ""]
-    code = [
-        "from transformers import AutoModelForCausalLM, AutoTokenizer",
-        "",
-        'model = AutoModelForCausalLM.from_pretrained("FOLDER")',
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-    ]
-    return ["```python", *code, "```", "", "vLLM serves it: `vllm serve FOLDER`.", ""]
-
-
-def _name_kind(section: Any) -> str:
-    return str(section.get("kind", "unknown")) if isinstance(section, dict) else "unknown"
