@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -58,8 +59,7 @@ class RunHistory:
         self, read_metrics: Callable[[int], Mapping[str, float]], window: int, verdict: RunVerdict | None = None
     ) -> None:
         """`read_metrics` reads the metrics of an update; `window` is the number of updates to average."""
-        self._read, self.window = read_metrics, window
-        self._metrics: dict[int, Mapping[str, float]] = {}
+        self._read_metrics, self.window = cache(read_metrics), window
         self.scores: Sequence[TaskSetScore] = verdict.scores if verdict else ()
         """The evaluations on the run's task set, by update."""
         self.is_success_known = verdict is None or verdict.measure == "success"
@@ -73,11 +73,6 @@ class RunHistory:
     def find_start(self, name: str, number: int) -> Level | None:
         """A metric over the run's first updates; None while these overlap with the recent ones."""
         return self._find_level(name, 1, self.window) if number >= 2 * self.window else None
-
-    def find_around(self, name: str, number: int) -> Level | None:
-        """A metric over the last updates up to `number`, or over the run's first ones if there are too few."""
-        last = max(number, self.window)
-        return self._find_level(name, last - self.window + 1, last)
 
     def is_solved(self, number: int, share: float, updates: int | None = None) -> bool:
         """Whether at least this fraction of the recent rollouts succeeded; False if success is not known."""
@@ -98,11 +93,6 @@ class RunHistory:
         variance = sum(jump**2 for jump in jumps) / (2 * len(jumps)) if jumps else 0.0
         error = math.sqrt(variance / len(values))
         return Level(value=sum(values) / len(values), first=first, last=last, error=error)
-
-    def _read_metrics(self, number: int) -> Mapping[str, float]:
-        if number not in self._metrics:
-            self._metrics[number] = self._read(number)
-        return self._metrics[number]
 
 
 class AlarmRule(Part):
@@ -135,12 +125,7 @@ def format_share(value: float) -> str:
 # The alarms. Each checks one condition, which holds if all of its limits are passed.
 
 ENTROPY = "rollout/entropy"
-TO_REFERENCE = "loss/kl_to_reference"
-MISMATCH = "loss/mismatch_size"
 LENGTH = "rollout/response_tokens"
-CUT_OFF = "rollout/cut_off"
-TRUNCATED = "rollout/truncated"
-SIGNAL = "advantage/groups_with_signal"
 RETURN = "rollout/return"
 BEYOND_CHANCE = 2.0
 """A difference of so many standard errors occurs by chance in about one of twenty cases."""
@@ -202,7 +187,7 @@ class FarFromReference(AlarmRule):
     """Nats, mean over trained tokens."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        recent = history.find_recent(TO_REFERENCE, number)
+        recent = history.find_recent("loss/kl_to_reference", number)
         if recent is None or recent.value <= self.above:
             return None
         return (
@@ -219,7 +204,7 @@ class SamplerGap(AlarmRule):
     """Nats, mean difference of the log-probs per token."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        recent = history.find_recent(MISMATCH, number)
+        recent = history.find_recent("loss/mismatch_size", number)
         if recent is None or recent.value <= self.above:
             return None
         return (
@@ -295,7 +280,7 @@ class CutOff(RisenShare):
     """Many more responses than at the start are cut off by `rollout.max_tokens`."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        risen = self.find_rise(history, CUT_OFF, number)
+        risen = self.find_rise(history, "rollout/cut_off", number)
         if risen is None:
             return None
         start, recent = risen
@@ -311,7 +296,7 @@ class Truncated(RisenShare):
     """Many more rollouts than at the start are cut off by the environment's step limit."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        risen = self.find_rise(history, TRUNCATED, number)
+        risen = self.find_rise(history, "rollout/truncated", number)
         if risen is None:
             return None
         start, recent = risen
@@ -332,7 +317,7 @@ class NoSignal(AlarmRule):
     """No alarm if at least this fraction of the rollouts succeeds: then little is left to learn."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
-        recent = history.find_recent(SIGNAL, number, self.updates)
+        recent = history.find_recent("advantage/groups_with_signal", number, self.updates)
         if recent is None or recent.value > 0 or history.is_solved(number, self.solved, self.updates):
             return None
         return (
@@ -364,7 +349,8 @@ class RewardHacking(AlarmRule):
         if not before:
             return None
         best = max(before, key=lambda score: score.value)
-        then, lately = (history.find_around(RETURN, score.number) for score in (best, now))
+        # Over the last updates up to an evaluation, or over the run's first ones if there are too few.
+        then, lately = (history.find_recent(RETURN, max(score.number, history.window)) for score in (best, now))
         if then is None or lately is None:
             return None
         has_risen = lately.value - then.value > self.rise + BEYOND_CHANCE * math.hypot(then.error, lately.error)

@@ -23,24 +23,18 @@ if TYPE_CHECKING:
     from groupwise.engines.replica import StartedServer
 
 
-class LocalEngine(Part, slot="engine"):
-    """Samples in the trainer's process, with a copy of the model or with the learner's own weights."""
+class DecodingConfig(Part):
+    """How groupwise's own engine decodes, in the trainer's process or in a server that the run starts."""
 
     gives: ClassVar[frozenset[str]] = frozenset({ENTROPY, SCORES, VERSIONS})
     """All that an engine can give."""
-    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
 
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """The engine's precision: float32 = weights as the model was loaded; bfloat16 = cast at each weight sync."""
-    share_weights: bool = False
-    """Whether the engine reads the learner's own weights: there is one model in memory, and a weight sync copies
-    nothing. Needs the same precision, `rollout.lag = 0` and the local learner."""
     decoding: Literal["auto", "eager", "graphs"] = "auto"
     """How tokens are decoded: graphs = one CUDA graph per step; auto = graphs on a GPU if the model allows it."""
     rows: Annotated[int, Field(ge=1)] = 256
-    """With graphs: largest number of responses that decode at a time."""
+    """With graphs: largest number of responses that decode at a time, in each process."""
     memory: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """With graphs: fraction of the GPU's memory for keys and values."""
+    """With graphs: fraction of the GPU's memory for keys and values, in each process."""
     compile_parts: Literal["auto"] | bool = "auto"
     """With graphs: whether norms and feed-forward layers are compiled. Faster, but the start takes half a minute
     longer. auto = if groupwise has no layers of its own for the model. Layers that fail a test are not compiled; the
@@ -48,14 +42,24 @@ class LocalEngine(Part, slot="engine"):
     batch_tokens: Annotated[int, Field(ge=1)] = 32768
     """Largest number of tokens per batch of prompts; without graphs, of prompts and responses."""
 
+
+class LocalEngine(DecodingConfig, slot="engine"):
+    """Samples in the trainer's process, with a copy of the model or with the learner's own weights."""
+
+    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
+
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """The engine's precision: float32 = weights as the model was loaded; bfloat16 = cast at each weight sync."""
+    share_weights: bool = False
+    """Whether the engine reads the learner's own weights: there is one model in memory, and a weight sync copies
+    nothing. Needs the same precision, `rollout.lag = 0` and the local learner."""
+
     def check_device(self, device: str) -> None:
-        """Check that graphs have a GPU."""
         from groupwise.engines.open_engine import check_decoding
 
         check_decoding(self.decoding, device)
 
     def open(self, source: ModelSource) -> Engine:
-        """Open an engine with a copy of the model, or with the model's own weights."""
         from groupwise.engines.open_engine import check_shared_weights, open_engine
 
         if self.share_weights:
@@ -132,7 +136,6 @@ class RemoteEngineConfig(Part):
             )
 
     def open(self, source: ModelSource) -> Engine:
-        """Open an engine with running servers, or start them."""
         from groupwise.engines.client import open_server_engine
 
         urls = choose_urls(self.urls)
@@ -151,28 +154,10 @@ class RemoteEngineConfig(Part):
         raise NotImplementedError
 
 
-class ServerEngineConfig(RemoteEngineConfig, slot="engine"):
+class ServerEngineConfig(DecodingConfig, RemoteEngineConfig, slot="engine"):
     """Samples with groupwise's engine in other processes or on other machines, bit-exact like the local engine."""
 
-    gives: ClassVar[frozenset[str]] = frozenset({ENTROPY, SCORES, VERSIONS})
-    """All that an engine can give."""
-
-    decoding: Literal["auto", "eager", "graphs"] = "auto"
-    """How the servers that the run starts decode: graphs = one CUDA graph per step; auto = graphs on a GPU if the model
-    allows it."""
-    rows: Annotated[int, Field(ge=1)] = 256
-    """With graphs: largest number of responses that decode at a time in a server."""
-    memory: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """With graphs: fraction of the GPU's memory for keys and values of a server."""
-    compile_parts: Literal["auto"] | bool = "auto"
-    """With graphs: whether norms and feed-forward layers are compiled. Faster, but the start takes half a minute
-    longer. auto = if groupwise has no layers of its own for the model. Layers that fail a test are not compiled; the
-    log says so."""
-    batch_tokens: Annotated[int, Field(ge=1)] = 32768
-    """Largest number of tokens per batch of prompts; without graphs, of prompts and responses."""
-
     def check_device(self, device: str) -> None:
-        """Check that the servers run, or can be started."""
         super().check_device(device)
         if not choose_urls(self.urls):
             from groupwise.engines.server_processes import check_can_serve
@@ -219,7 +204,6 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
     """Further flags of vLLM, such as ["--max-num-seqs", "64"]."""
 
     def check_device(self, device: str) -> None:
-        """Check that the servers run, or that vLLM is installed."""
         super().check_device(device)
         if not choose_urls(self.urls):
             from groupwise.engines.vllm.command import find_vllm
@@ -274,13 +258,11 @@ class VllmInProcess(Part, slot="engine"):
     """Further arguments of vLLM's `LLM`, such as `attention_backend`."""
 
     def check_device(self, device: str) -> None:
-        """Check that vLLM is installed."""
         from groupwise.engines.vllm.in_process import check_vllm_is_here
 
         check_vllm_is_here()
 
     def open(self, source: ModelSource) -> Engine:
-        """Open vLLM with a copy of the model."""
         from groupwise.engines.vllm.in_process import open_vllm_engine
 
         return open_vllm_engine(
