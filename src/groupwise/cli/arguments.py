@@ -59,6 +59,7 @@ def load_run_config(folder: Path, set_: list[str] | None = None, unset: list[str
 # Run files with `--set` and `--unset`.
 
 Set = Annotated[list[str] | None, option("KEY=VALUE", "Change a setting. Repeatable.", "--set")]
+EnvFields = Annotated[list[str] | None, option("KEY=VALUE", "Set a field of the environment. Repeatable.", "--set")]
 Unset = Annotated[list[str] | None, option("KEY", "Use the default of a setting. Repeatable.", "--unset")]
 
 

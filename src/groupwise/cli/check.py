@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from groupwise.cli.arguments import (
+    EnvFields,
     Format,
     MapEntries,
     Set,
@@ -110,9 +111,7 @@ def _print_faults(tally: FaultTally, rows: int, file: Path) -> None:
 @app.command("env", cls=Command)
 def env(
     kind: Annotated[str, argument("MODULE:CLASS", "Your environment, or the kind of a built-in one.")],
-    settings: Annotated[
-        list[str] | None, option("KEY=VALUE", "Set a field of the environment. Repeatable.", "--set")
-    ] = None,
+    settings: EnvFields = None,
     tasks: Annotated[int, option("N", "Number of training tasks to run.", min=1)] = NUM_TASKS,
     seed: Annotated[int, option("N", "Seed of the tasks and actions.")] = 0,
     as_json: Annotated[bool, flag("--json", "Print the results as JSON.")] = False,

@@ -116,7 +116,11 @@ def _check_disk(folder: Path) -> Finding:
     free, whole = read_free_disk(folder)
     what = f"{format_bytes(free)} of {format_bytes(whole)} free for {folder}"
     if folder.is_dir():
-        what += f", which holds {format_bytes(measure_folder(folder))}"
+        size = 0.0
+        for path in folder.rglob("*"):
+            with suppress(OSError):  # it may be gone meanwhile
+                size += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
+        what += f", which holds {format_bytes(size)}"
     if free < MIN_DISK:
         return Finding("warning", "disk", what, "free some space, or choose another disk with --out")
     return Finding("ok", "disk", what)
@@ -269,12 +273,3 @@ def read_free_disk(folder: Path) -> tuple[float, float]:
     there = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
     usage = shutil.disk_usage(there)
     return float(usage.free), float(usage.total)
-
-
-def measure_folder(folder: Path) -> float:
-    """Bytes of the files in a folder, at any depth."""
-    size = 0.0
-    for path in folder.rglob("*"):
-        with suppress(OSError):
-            size += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
-    return size

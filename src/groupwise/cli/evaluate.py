@@ -77,7 +77,7 @@ def _print_evaluation(
         f"[bold]{escape(str(folder))}[/] after update {evaluation.number}: {evaluation.tasks} tasks of split "
         f"{escape(evaluation.split)}, seeds {', '.join(map(str, evaluation.by_seed))}, {settings.rollouts} "
         f"rollout{'s' if settings.rollouts > 1 else ''} each, "
-        f"temperature {settings.temperature:g}",
+        f"temperature {settings.temperature:g}"
     )
     console.print(f"\nsuccess  [bold]{format_success(evaluation)}[/]  (95 % interval for tasks of this kind)")
     by_seed = "  ".join(f"seed {seed}: {format_plain_percent(share)}" for seed, share in evaluation.by_seed.items())

@@ -18,13 +18,7 @@ from groupwise.cli.attributed_tokens import choose_colours, print_recorded_promp
 from groupwise.cli.explain import print_step
 from groupwise.cli.screen import errors, escape_recorded, make_table, output, print_json, print_line, shorten
 from groupwise.data.task_ids import find_task
-from groupwise.report.derived_credit import (
-    choose_shade,
-    describe_company,
-    explain_run_step,
-    find_reach,
-    shade_tokens,
-)
+from groupwise.report.derived_credit import choose_shade, describe_company, explain_run_step, find_reach, shade_tokens
 from groupwise.report.explained_step import choose_pairs
 from groupwise.report.groups import (
     PlayedGroup,
@@ -41,6 +35,7 @@ from groupwise.report.number_format import (
     NO_NUMBER,
     format_compact,
     format_count,
+    format_interval,
     format_number,
     format_percent,
     format_points,
@@ -194,7 +189,7 @@ def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], 
     rescued = sum(rescue.is_rescued for rescue in rescues.values())
     console.print(
         f"[bold]{escape(folder.name)}, update {number}[/]: {format_count(len(groups), 'group')}, "
-        f"{num_silent} without any {'pair' if has_pairs else 'credit'}{f', {rescued} rescued' if rescues else ''}",
+        f"{num_silent} without any {'pair' if has_pairs else 'credit'}{f', {rescued} rescued' if rescues else ''}"
     )
     for fault in faults:
         place = f"{fault['task']}, rollout {fault['rollout']}, after {format_count(fault['steps'], 'step')}"
@@ -337,13 +332,9 @@ def _summarise_group(group: PlayedGroup) -> dict[str, Any]:
 
 
 def _format_score(score: TaskSetScore, measure: str) -> str:
-    low, high = score.interval
     tries = "" if score.rollouts == score.tasks else f" in {format_count(score.rollouts, 'rollout')}"
-    over = f"over {format_count(score.tasks, 'task')}{tries}"
-    if measure == "success":
-        bounds = f"[{format_number(100 * low, 1)}, {format_number(100 * high, 1)}]"
-        return f"{format_percent(score.value)} {escape(bounds)} {over}"
-    return f"{format_compact(score.value)} {escape(f'[{format_compact(low)}, {format_compact(high)}]')} {over}"
+    shown = format_interval(score.value, score.interval, measure == "success")
+    return f"{escape(shown)} over {format_count(score.tasks, 'task')}{tries}"
 
 
 def _format_credit_bar(credit: float, reach: float) -> Text:

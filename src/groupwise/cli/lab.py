@@ -117,7 +117,7 @@ def _print_result(result: Mapping[str, Any]) -> None:
     print_line(
         f"{recording['rollouts']:,} rollouts, {recording['success']:.1%} solved. The true advantage of "
         f"{recording['steps_with_truth']:,} of {recording['steps']:,} steps is known: root mean square "
-        f"{recording['truth_size']:.3f}, standard error {recording['truth_error']:.3f}",
+        f"{recording['truth_size']:.3f}, standard error {recording['truth_error']:.3f}"
     )
     if recording["rollouts_left_out"] or recording["pairs_left_out"]:
         print_line(

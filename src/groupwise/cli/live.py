@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from threading import Event, Lock, Thread
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group, RenderableType
@@ -23,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from groupwise.cli.screen import format_plain_percent, output, print_line
+from groupwise.report.number_format import THIN_SPACE, format_seconds
 from groupwise.report.overview import describe_penalties, rests_on_penalties
 from groupwise.system.errors import FileError
 from groupwise.training.observer import RunObserver
@@ -258,12 +258,7 @@ def format_duration(seconds: float) -> str:
     >>> format_duration(42), format_duration(150), format_duration(7300)
     ('42 s', '2 min 30 s', '2 h 1 min')
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return format_seconds(round(seconds)).replace(THIN_SPACE, " ")
 
 
 # A progress line after a silence, so that a log shows that the work continues.
@@ -304,9 +299,7 @@ class Heartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._has_ended.set()
         self._thread.join()
 

@@ -38,12 +38,7 @@ from groupwise.system.errors import GroupwiseError
 SECTIONS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "First steps": {"demo": demo.demo, "doctor": doctor.doctor, "methods": methods.methods},
     "Train": {"train": train.train, "sweep": sweep.sweep, "warmup": warmup.warmup},
-    "Before training": {
-        "preview": preview.preview,
-        "check": check.app,
-        "tasks": tasks.tasks,
-        "schema": schema.schema,
-    },
+    "Before training": {"preview": preview.preview, "check": check.app, "tasks": tasks.tasks, "schema": schema.schema},
     "Look at results": {
         "report": report.report,
         "inspect": inspect.inspect,

@@ -13,9 +13,7 @@ from groupwise.cli.arguments import option
 from groupwise.cli.screen import output
 
 
-def methods(
-    show: Annotated[str | None, option("NAME", "Show one method with its parts.", "--show")] = None,
-) -> None:
+def methods(show: Annotated[str | None, option("NAME", "Show one method with its parts.", "--show")] = None) -> None:
     """List all methods, or show one with its parts."""
     if show is not None:
         _print_method(show)

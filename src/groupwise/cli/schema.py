@@ -11,9 +11,7 @@ from groupwise.system.errors import ConfigError
 from groupwise.system.json_text import to_json
 
 
-def schema(
-    out: Annotated[Path | None, option("FILE", "File to write; default: print it.")] = None,
-) -> None:
+def schema(out: Annotated[Path | None, option("FILE", "File to write; default: print it.")] = None) -> None:
     """Write the JSON schema of run files. With it, editors complete settings and mark errors."""
     from groupwise.training.config.schema import make_run_schema  # imports every part; too slow for `--help`
 

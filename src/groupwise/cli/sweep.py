@@ -77,12 +77,7 @@ def sweep(
 
 
 def _make_plan(
-    file: Path,
-    settings: Sequence[str],
-    unset: Sequence[str],
-    num_seeds: int,
-    recorded: SweepPlan | None,
-    folder: Path,
+    file: Path, settings: Sequence[str], unset: Sequence[str], num_seeds: int, recorded: SweepPlan | None, folder: Path
 ) -> SweepPlan:
     """The plan of the command line, as an extension of the plan in the folder."""
     from groupwise.training.sweep import extend_plan, list_choices, plan_sweep
@@ -277,7 +272,7 @@ def start_process(run: PlannedRun, gpu: int | None) -> RunProcess:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package, environment.get("PYTHONPATH", "")]))
     if gpu is not None:
         environment[VISIBLE] = name_gpu(gpu, os.environ.get(VISIBLE))
-    command = [sys.executable, "-m", "groupwise.cli.sweep_child", str(os.getpid()), *list_arguments(run)]
+    command = [sys.executable, "-m", "groupwise.cli.sweep", str(os.getpid()), *list_arguments(run)]
     with run.log.open("ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
@@ -401,3 +396,12 @@ def _format_estimate(estimate: Estimate, format_value: Callable[[float], str], *
 
 def _format_number(value: float) -> str:
     return f"{value:.3f}"
+
+
+if __name__ == "__main__":  # the process of one run, which ends when the sweep's ends: PARENT train RUN.toml ...
+    from groupwise.cli.main import main
+    from groupwise.system.sandbox import die_with_parent
+
+    die_with_parent(int(sys.argv[1]))
+    sys.argv = ["groupwise", *sys.argv[2:]]
+    main()

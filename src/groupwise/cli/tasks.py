@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from groupwise.cli.arguments import Trust, argument, flag, option, set_rights
+from groupwise.cli.arguments import EnvFields, Trust, argument, flag, option, set_rights
 from groupwise.cli.screen import output, print_json, print_line
 from groupwise.data.records import Task
 from groupwise.envs.kit.task_set import SPLITS, TaskSetFile, check_evaluated, choose_split, task_set_hash, task_sets_of
@@ -29,9 +29,7 @@ def tasks(
     what: Annotated[
         str, argument("ENV|RUN", "Kind of an environment, MODULE:CLASS, run file, run folder or task-set file.")
     ],
-    settings: Annotated[
-        list[str] | None, option("KEY=VALUE", "Set a field of the environment. Repeatable.", "--set")
-    ] = None,
+    settings: EnvFields = None,
     out: Annotated[Path | None, option("FILE", "Save the task sets to this JSON file.")] = None,
     check: Annotated[Path | None, option("FILE", "Compare with a saved file; fail if tasks changed.")] = None,
     split: Annotated[str | None, option("NAME", "List the tasks of this task set, such as test.")] = None,

@@ -83,7 +83,6 @@ class EnumeratedWorld:
     actions: tuple[str, ...]
     """The actions. Each is possible in every state (A)."""
     views: tuple[View, ...]
-    """The distinct views."""
     view: IntArray
     """The view of each state (S), as an index into `views`."""
     following: IntArray
@@ -93,7 +92,6 @@ class EnumeratedWorld:
     reward: FloatArray
     """Reward of each outcome (T, S, A, B)."""
     start: int
-    """The state in which rollouts begin."""
     horizon: int
     """Steps before a rollout is truncated."""
     window: int = 0

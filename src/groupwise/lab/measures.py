@@ -220,7 +220,6 @@ class Visits:
     """Cell of each step (N)."""
     place_of_cell: IntArray
     steps: FloatArray
-    """Steps at each place."""
     pairs: FloatArray
     """Ordered pairs of steps at each place that are from different updates."""
 

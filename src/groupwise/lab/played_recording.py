@@ -36,14 +36,12 @@ class PlayedCondition:
     tasks: int = 4
     """Tasks per update, the first of the train set."""
     rollouts: int = 8
-    """Rollouts per group."""
     updates: int = 40
     situations: int = 40
     """Situations whose true advantages are estimated."""
     continuations: int = 128
     """Continuations of each kind per decision point."""
     gamma: float = 1.0
-    """Discount factor of the truth."""
     seed: int = 0
 
 
@@ -164,13 +162,11 @@ class ContinuedAdvantage:
     value: float
     """Q - V."""
     error: float
-    """Its standard error."""
     action_value: float
     """Q."""
     state_value: float
     """V."""
     pairs_left_out: int
-    """Pairs of continuations that ended with an error."""
     first_fault: str = ""
     """The first error; empty = none."""
 

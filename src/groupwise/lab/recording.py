@@ -28,7 +28,6 @@ class Recording:
     """
 
     updates: Sequence[Sequence[Group]]
-    """The groups of each update."""
     truth: FloatArray
     """True advantage of each step (N); NaN if it is not known."""
     truth_error: FloatArray
@@ -105,7 +104,6 @@ class ListedTask:
     texts: tuple[str, ...]
     """The environment's observation in each state. A policy may see more, or less."""
     first_prompt: int
-    """The prompt id of its first view."""
 
     @property
     def next_prompt(self) -> int:

@@ -55,7 +55,6 @@ class ListedCondition:
     tasks: int = 8
     """Tasks per update, the first of the train set."""
     rollouts: int = 8
-    """Rollouts per group."""
     updates: int = 100
     skill: float = 1.5
     """Logit of the best action; 0 = a random policy."""
@@ -66,7 +65,6 @@ class ListedCondition:
     key: Key = "situation"
     """What makes two steps comparable."""
     gamma: float = 1.0
-    """Discount factor of the truth."""
     seed: int = 0
 
 

@@ -19,14 +19,7 @@ from groupwise.methods.after_vsrm import Separators
 from groupwise.methods.dr_grpo import dr_grpo
 from groupwise.methods.method import method
 from groupwise.parts import Algorithm, Count, Draw, Finite, NotNegative, Part, Share
-from groupwise.rollout.scorers import (
-    LARGEST_SEED,
-    Tools,
-    cut_after_separators,
-    sort_by_step,
-    take_answer,
-    take_sampled,
-)
+from groupwise.rollout.scorers import LARGEST_SEED, Tools, cut_after_separators, sort_by_step, take_answer, take_sampled
 from groupwise.system.errors import RecordError
 
 

@@ -48,12 +48,7 @@ CATALOGUES: Mapping[str, tuple[str, ...]] = {
 }
 """The packages whose `CATALOGUE` may have kinds of a slot. They are named, not imported: they are layers above this."""
 
-DEFAULT_KINDS = {
-    "template": "prompt_template",
-    "engine": "local",
-    "learner": "local",
-    "weight_sync": "in_memory",
-}
+DEFAULT_KINDS = {"template": "prompt_template", "engine": "local", "learner": "local", "weight_sync": "in_memory"}
 """The default `kind` of some slots."""
 
 

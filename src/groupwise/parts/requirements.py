@@ -158,11 +158,7 @@ OPENED: Mapping[str, Mapping[str, str]] = {
         "load": "(folder, *, steps)",
         "export": "(folder)",
     },
-    "engine": {
-        "generate": "(requests)",
-        "score": "(sequences, *, temperature)",
-        "load": "(weights, *, version)",
-    },
+    "engine": {"generate": "(requests)", "score": "(sequences, *, temperature)", "load": "(weights, *, version)"},
     "weight_sync": {"sync": "(weights, engine, *, version)"},
     "curriculum": {"next": "(num)", "observe": "(played)", "state_dict": "()", "load_state_dict": "(state)"},
     "state": {"columns": "(tasks)", "observe": "(update)", "state_dict": "()", "load_state_dict": "(state)"},
@@ -296,10 +292,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         lambda result, arguments: hasattr(result, "clipped") and _is_one_a_token(result.loss, arguments),
     ),
     "correction": _called("(columns)", _TOKEN_TENSOR, _is_one_a_token),
-    "penalty": {
-        "weight": Required("float = 1.0"),
-        "__call__": Required("(columns)", _TOKEN_TENSOR, _is_one_a_token),
-    },
+    "penalty": {"weight": Required("float = 1.0"), "__call__": Required("(columns)", _TOKEN_TENSOR, _is_one_a_token)},
     "aggregate": _called(
         "(loss_T, columns, totals)", "a tensor of one number", lambda result, arguments: _is_tensor(result, ())
     ),
@@ -359,9 +352,7 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
     "tracker": {
         "package": Required('ClassVar[str] = ""', "text", _is_text),
         "start": Required(
-            "(config, folder, *, run_id)",
-            "an object with run_id, log and finish",
-            _has("run_id", "log", "finish"),
+            "(config, folder, *, run_id)", "an object with run_id, log and finish", _has("run_id", "log", "finish")
         ),
     },
     "engine": {

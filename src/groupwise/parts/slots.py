@@ -233,7 +233,7 @@ REFUSED_SAMPLING: Mapping[str, str] = {
 
 REFUSED_SHARING: Mapping[str, str] = {
     "share_weights": "only the engine that computes in the trainer's own modules can read the learner's weights where "
-    'they are; use kind = "local"',
+    'they are; use kind = "local"'
 }
 """Settings that engines with their own copy of the weights do not have, with the reason."""
 

@@ -29,14 +29,12 @@ class Audit:
 
     census: Census
     levels: list[HistoryLevel]
-    """Groups at each depth of history."""
     methods: list[MethodColumn]
     gains: list[Mover]
     """Steps whose advantage rises most from the first method to the last."""
     losses: list[Mover]
     """Steps whose advantage falls most."""
     findings: list[str]
-    """Sentences about the numbers."""
     token_methods: list[TokenColumn] | None = None
     """Advantages of tokens under each method; None if no method gives tokens their own."""
     token_movers: list[TokenMover] | None = None
@@ -242,7 +240,6 @@ class Census:
     """Number of tasks by their number of rollouts."""
     mean_return: float
     lone_tasks: int
-    """Tasks with a single rollout."""
     equal_tasks: int
     """Tasks with several rollouts of equal return (zero-variance groups)."""
     steps_without_state: int
@@ -320,7 +317,6 @@ class HistoryLevel:
     equal_steps: int
     """Compared steps whose group has equal returns, so no learning signal."""
     mean_size: float
-    """Mean size of the groups with at least two steps."""
     split_steps: int
     """Steps compared at depth 0 whose state has several histories of this depth."""
     baseline_shift: float
@@ -401,7 +397,6 @@ class Mover:
     """A step whose advantage changes much."""
 
     task: str | int
-    """Id of its task (or group)."""
     rollout: str | int
     step: int
     state: str
@@ -473,7 +468,6 @@ class MethodColumn:
     mean_size: float
     """Mean absolute advantage over all steps."""
     largest: float
-    """Largest absolute advantage."""
     unrewarded_share: float
     """Fraction of the absolute advantage in tasks without any reward, for example from penalties."""
     flips: dict[str, int]

@@ -30,14 +30,12 @@ class TokenColumn:
     has_own_credit: bool
     """Whether tokens have their own advantages, not those of their step."""
     tokens: int
-    """Sampled tokens."""
     trained_tokens: int
     silent_tokens: int
     """Trained tokens with an advantage of exactly 0."""
     mean_size: float
     """Mean absolute advantage of the trained tokens."""
     largest: float
-    """Largest absolute advantage of a trained token."""
     inside_share: float | None
     """Fraction of the variance of their advantages that is inside steps; None if all are equal."""
     flips: dict[str, int]
@@ -189,10 +187,8 @@ class TokenMover:
     """A token whose advantage changes much between the first and the last method."""
 
     task: str | int
-    """Id of its task (or group)."""
     rollout: str | int
     step: int
-    """Index of its step."""
     position: int
     """Its position in the response, including forced tokens."""
     token: int

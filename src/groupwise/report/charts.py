@@ -50,7 +50,6 @@ class Axis:
     end: float
     ticks: tuple[float, ...]
     label: Callable[[float], str] = "{:,.0f}".format
-    """The label of a tick."""
 
     def place(self, value: float) -> float:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
@@ -182,9 +181,7 @@ class Curve:
     points: Sequence[Point]
     """Its value by update, in order. The line breaks at missing updates."""
     span: tuple[int, int]
-    """The first and the last update of its axis."""
     is_share: bool = False
-    """Whether it is a fraction, shown in percent."""
     scores: Sequence[TaskSetScore] = ()
     """Evaluations, shown as dots with their intervals."""
 

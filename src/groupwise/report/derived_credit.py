@@ -57,10 +57,7 @@ class DerivedCredit:
 
     @classmethod
     def compute(
-        cls,
-        trajectories: Sequence[Mapping[str, Any]],
-        algorithm: Algorithm,
-        states: Sequence[StateBefore] = (),
+        cls, trajectories: Sequence[Mapping[str, Any]], algorithm: Algorithm, states: Sequence[StateBefore] = ()
     ) -> DerivedCredit:
         """Compute an update's advantages, given `Journal.trajectories` and `Journal.states_before`."""
         rows = [row for record in trajectories for row in record["steps"]]
@@ -236,9 +233,7 @@ class RememberedColumn:
     """The value that a stateful part remembered of a task or step when an update began."""
 
     path: str
-    """The part's path in the run's settings."""
     column: str
-    """Its column in the step table."""
     value: float
 
 
@@ -336,7 +331,6 @@ class CreditedTokens:
     """The advantages of the tokens of one response, and which of them train."""
 
     ids: Sequence[int]
-    """Ids of all tokens of the response, forced tokens first."""
     num_forced: int
     values: FloatArray
     """Advantage of each sampled token (T)."""

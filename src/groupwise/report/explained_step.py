@@ -40,9 +40,7 @@ class ExplainedStep:
     explanation: Explanation
     channels: Mapping[str, Explanation]
     token: TokenExplanation | None
-    """The explanation of one of its tokens, if asked."""
     pairs: tuple[ExplainedPair, ...]
-    """Its pairs, if the loss reads pairs."""
 
     @property
     def gap(self) -> float | None:
@@ -161,7 +159,6 @@ class TokenExplanation:
     not_derived: str = ""
     """What was taken as computed, because it cannot be derived again here; empty = nothing."""
     lines: tuple[str, ...] = ()
-    """The calculations before the formula."""
     neighbours: tuple[NeighbourToken, ...] = ()
     """The token and those near it, in the order of the response; empty = not asked for."""
 
@@ -316,7 +313,6 @@ class ExplainedPair:
     """The margin: how much better the winner is, in units of the compared value."""
     weight: float
     why: str
-    """Why the two are a pair, with the compared numbers."""
 
     @property
     def sides(self) -> tuple[str, str]:

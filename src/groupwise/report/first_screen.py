@@ -193,9 +193,7 @@ class RunProblem(NamedTuple):
 
     name: str
     observed: str
-    """What the run's numbers show."""
     remedy: str
-    """The setting to try."""
 
 
 def find_problems(folder: RunFolder, change: PairedChange | None) -> list[RunProblem]:

@@ -49,7 +49,6 @@ class PlayedStep:
     own_rollout_only: bool | None = None
     """Whether it was compared only with other steps of its own rollout; None = unknown."""
     added: float = 0.0
-    """How much reward shaping added to its reward."""
     tokens: CreditedTokens | None = None
     """The advantages of its tokens, if they have their own and these can be derived again."""
     channels: Mapping[str, float] = field(default_factory=dict)
@@ -103,7 +102,6 @@ class PlayedGroup:
     size_without: float | None = None
     """Mean absolute advantage without joined rollouts and reward shaping; None = nothing changes, or unknown."""
     set_aside: tuple[PlayedRollout, ...] = ()
-    """Rollouts that were sampled but not used."""
     pairs: tuple[ExplainedPair, ...] | None = None
     """The pairs for the loss; None = the loss reads none, or they cannot be derived again."""
     details_missing: str = ""

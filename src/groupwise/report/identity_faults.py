@@ -27,11 +27,8 @@ class IdentityFault:
     """A problem in the file."""
 
     kind: str
-    """The check that found it."""
     lines: tuple[int, ...]
-    """Lines of the file."""
     found: str
-    """The problem in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +39,6 @@ class IdentityCheck:
     severity: Literal["error", "warning"]
     """An error makes advantages wrong; a warning is allowed but probably wrong."""
     meaning: str
-    """Why it matters and what to do."""
     find: FindFaults
 
 

@@ -18,22 +18,16 @@ STAGES = "seconds/"
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateLine:
-    """The main numbers of an update; None = unknown."""
+    """The main numbers of an update: fractions, means per rollout, and the time of all stages; None = unknown."""
 
     number: int
     success: float | None
-    """Fraction of solved rollouts."""
     returned: float | None
-    """Mean return per rollout."""
     steps: float | None
-    """Mean steps per rollout."""
     compared: float | None
-    """Fraction of compared steps."""
     rescued: float | None
-    """Fraction of rescued groups."""
     loss: float | None
     seconds: float | None
-    """Time of all stages."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,6 @@ class RecordedPrompt:
     prompt_ids: tuple[int, ...]
     prompt_texts: tuple[str, ...]
     origins: tuple[TokenOrigin, ...]
-    """The origin of each token of the prompt."""
     response_ids: tuple[int, ...]
     response_texts: tuple[str, ...]
 

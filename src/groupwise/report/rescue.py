@@ -27,7 +27,6 @@ class Rescue:
 
     task: str
     replayed: tuple[ParentRollout, ...]
-    """The replayed rollouts."""
     hinted_successes: tuple[ParentRollout, ...]
     """Successes with a hint that are recorded without it."""
     num_joined_hinted: int
@@ -35,11 +34,9 @@ class Rescue:
     num_joined_solved: int
     """Those of them that are known to have solved the task."""
     num_shaped: int
-    """Rollouts with shaped rewards."""
     is_shaped_apart: bool
     """Whether shaping gave different amounts. Equal amounts add at most a signal about the length."""
     num_rollouts: int
-    """Its own rollouts."""
     has_hint: bool
     """Whether its own rollouts had a hint: in the prompt, by forced tokens or another temperature."""
     request_words: tuple[str, ...]
@@ -55,11 +52,7 @@ class Rescue:
 
     @property
     def by(self) -> list[str]:
-        done = {
-            "replay": self.replayed,
-            "shaping": self.num_shaped,
-            "hint": self.has_hint or self.num_joined_hinted,
-        }
+        done = {"replay": self.replayed, "shaping": self.num_shaped, "hint": self.has_hint or self.num_joined_hinted}
         return [name for name, sign in done.items() if sign]
 
 

@@ -137,11 +137,9 @@ class SeedResult:
     seed: int | None
     folder: str
     updates: int
-    """Number of updates so far."""
     before: float | None
     """At its first evaluation; None if it has only one."""
     final: float
-    """At its last evaluation."""
     best: float
     """At its best evaluation. It is too high, since it was chosen on the same tasks."""
     best_update: int
@@ -184,7 +182,6 @@ class Results:
 
     split: str
     task_set: str
-    """The hash of the tasks."""
     tasks: int
     measure: ScoreKind
     """Success, or the mean final score if the environment does not define success."""
@@ -297,7 +294,6 @@ class CurvePoint:
 
     number: int
     places: Mapping[str, float]
-    """Its place on each axis."""
     mean: Estimate
 
 

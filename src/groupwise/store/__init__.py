@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from groupwise.store.rollout_lines import FORMAT, VERSION
 from groupwise.store.rollout_rows import KEYS, RolloutRow
-from groupwise.store.rollouts_file import RolloutsChunk, RolloutsFile
-from groupwise.store.write_rollouts import write_rollouts
+from groupwise.store.rollouts_file import RolloutsChunk, RolloutsFile, write_rollouts
 
 __all__ = ["FORMAT", "KEYS", "VERSION", "RolloutRow", "RolloutsChunk", "RolloutsFile", "write_rollouts"]

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from groupwise.data.past_rollouts import Remembered, ReplayedRollout
@@ -56,15 +55,12 @@ class Update:
     version: int
     """Policy version that it produced."""
     metrics: Mapping[str, float]
-    """Its metrics, by name."""
     trajectories: Sequence[Trajectory] = ()
-    """The trajectories that were sampled for it."""
     credit: Sequence[Sequence[float]] = field(default_factory=list)
     """Advantages of each trajectory's steps, in the order of the trajectories."""
     faults: Sequence[Trajectory] = ()
     """Rollouts that ended with an environment error. They are not used."""
     replayed: Sequence[ReplayedRollout] = ()
-    """Replayed rollouts, with their advantages."""
     set_aside: Sequence[SetAside] = ()
     """Rollouts that ended without an error and were not used."""
     request_words: Mapping[tuple[str, int], str] = field(default_factory=dict)
@@ -101,7 +97,6 @@ class SettingChange:
     number: int
     """After which update: the next one is the first with the new value."""
     path: str
-    """The setting, such as `training.learner.learning_rate`."""
     before: Any
     """The old value; None = not set."""
     after: Any
@@ -119,25 +114,19 @@ class EvaluatedRollout:
     number: int
     """After which update; 0 = before the first."""
     split: str
-    """Name of the task set."""
     seed: int
     """Number of the repetition of the evaluation."""
     task: str
-    """The task's id."""
     rollout: int
-    """Number of the rollout at the task."""
     task_set: str
     """Digest of the task set: evaluations with equal digests are comparable."""
     tags: str
     """The task's labels, such as its category, joined by commas."""
     stop: str
-    """Why the rollout ended."""
     success: float | None
     """1 = solved, 0 = not solved; None = the environment does not tell."""
     outcome: float
-    """The rollout's final score, or the sum of its rewards."""
     steps: int
-    """Number of its steps."""
     tokens: int | None = None
     """Number of its sampled tokens; None = not counted."""
 
@@ -179,9 +168,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
