@@ -14,17 +14,9 @@ from rich.tree import Tree
 from groupwise.cli.arguments import Format, MapEntries, Trust, argument, build_algorithm, flag, option, read_column_map
 from groupwise.cli.screen import escape_recorded, file_progress, output, print_json, print_line, shorten
 from groupwise.data.task_ids import rank_match
+from groupwise.report import explained_step
 from groupwise.report.derived_credit import RunStepExplanation, explain_run_step
 from groupwise.report.explain import Explanation, GroupMember
-from groupwise.report.explained_step import (
-    AGREEMENT,
-    ExplainedStep,
-    TokenExplanation,
-    explain_whole_step,
-    find_filters_that_drop,
-    find_steps_dropped_by_credit,
-    needs_all_tasks,
-)
 from groupwise.store import RolloutsChunk, RolloutsFile
 from groupwise.store.formats import is_run, open_rollouts
 from groupwise.system.errors import ConfigError, RecordError, list_names, nearest
@@ -75,7 +67,7 @@ def explain(
 
 def _explain_in_file(
     rollouts: RolloutsFile, task: str | None, rollout: str, step: int, *, method: str, token: int | None
-) -> ExplainedStep:
+) -> explained_step.ExplainedStep:
     """Explain a step of recorded rollouts under a method. Only its group is read, unless the trained_with needs
     others."""
     algorithm = build_algorithm(method)
@@ -84,7 +76,7 @@ def _explain_in_file(
         found = find_group([(str(group), str(own), str(name)) for group, own, name in places], task, rollout)
         group = next(group for group, _, _ in places if str(group) == found)
         chunk: RolloutsChunk | None = None
-        only = None if needs_all_tasks(algorithm) else group
+        only = None if explained_step.needs_all_tasks(algorithm) else group
         for number, other in enumerate(rollouts.chunks(keeps_tokens=token is not None, group=only)):
             if number and any(part.mixes_tasks for part in algorithm.parts()):
                 raise ConfigError(
@@ -93,7 +85,7 @@ def _explain_in_file(
             chunk = other if group in other.columns["task"] else chunk
     assert chunk is not None, "the group is in one of the chunks"
     table = algorithm.estimator_table(chunk.table())
-    return explain_whole_step(
+    return explained_step.explain_whole_step(
         algorithm,
         table,
         algorithm.advantage(table),
@@ -144,7 +136,7 @@ MAX_DROPPED = 8
 """Printed dropped steps; more are counted."""
 
 
-def print_step(step: ExplainedStep, *, method: str, as_json: bool, trained_with: str = "") -> None:
+def print_step(step: explained_step.ExplainedStep, *, method: str, as_json: bool, trained_with: str = "") -> None:
     """Print how a step gets its advantage; exit with status 1 if the second derivation gives another number.
 
     `trained_with` is the trained_with of the run, if the step is from a run.
@@ -172,7 +164,7 @@ def print_step(step: ExplainedStep, *, method: str, as_json: bool, trained_with:
         raise typer.Exit(1)
 
 
-def _print_explanation(step: ExplainedStep, method: str) -> None:
+def _print_explanation(step: explained_step.ExplainedStep, method: str) -> None:
     table, explanation, gap = step.table, step.explanation, step.gap
     print_line(f"[bold]{escape(table.describe_step(step.position))}[/] under [bold]{escape(method)}[/]", markup=True)
     if table.state[step.position] >= 0:
@@ -184,7 +176,7 @@ def _print_explanation(step: ExplainedStep, method: str) -> None:
     if explanation.by_hand is None or gap is None:
         print_line(f"{credit}; not derived again by hand", markup=True)
     else:
-        result = "agrees" if gap <= AGREEMENT else "[bold red]does not agree[/]"
+        result = "agrees" if gap <= explained_step.AGREEMENT else "[bold red]does not agree[/]"
         how = "in part" if not_derived else "from the members"
         print_line(f"{credit}; derived again by hand {how}, it {result} (gap {gap:.1e})", markup=True)
     _print_not_derived(*not_derived)
@@ -211,7 +203,7 @@ def _print_recorded(step: RunStepExplanation, trained_with: str) -> None:
         print_line(f"{known.column} {known.value:.9g}: remembered by {known.path} when the update began")
 
 
-def _print_token(token: TokenExplanation) -> None:
+def _print_token(token: explained_step.TokenExplanation) -> None:
     known = {"log-prob": token.logp, "entropy": token.entropy}
     words = ", ".join(f"{name} {value:.6g}" for name, value in known.items() if value is not None)
     about = f" ({words})" if words else ""
@@ -235,7 +227,7 @@ def _print_token(token: TokenExplanation) -> None:
         _print_not_derived(token.not_derived)
 
 
-def _place_token(token: TokenExplanation) -> Text:
+def _place_token(token: explained_step.TokenExplanation) -> Text:
     """The token between its neighbours, as texts, or as ids without a tokenizer; it is marked by » and «."""
     pieces: list[tuple[str, str]] = []
     for near in token.neighbours:
@@ -249,12 +241,12 @@ def _place_token(token: TokenExplanation) -> Text:
     return Text.assemble("  ", begins, *pieces, f"   (tokens {first.position} to {last.position})")
 
 
-def _print_dropped(step: ExplainedStep) -> None:
+def _print_dropped(step: explained_step.ExplainedStep) -> None:
     """Print which filters drop the step, and which steps are dropped by their advantage."""
     of_table = (step.algorithm, step.table, step.credit)
-    if dropping := find_filters_that_drop(*of_table, step.position):
+    if dropping := explained_step.find_filters_that_drop(*of_table, step.position):
         print_line(f"it does not train: {', '.join(dropping)} drops it")
-    if dropped := find_steps_dropped_by_credit(*of_table):
+    if dropped := explained_step.find_steps_dropped_by_credit(*of_table):
         named = [f"{step.task}, rollout {step.rollout}, step {step.step} ({step.credit:+.6g})" for step in dropped]
         more = f"; and {len(dropped) - MAX_DROPPED} more" if len(dropped) > MAX_DROPPED else ""
         print_line(f"dropped by their credit: {'; '.join(named[:MAX_DROPPED])}{more}")

@@ -18,6 +18,7 @@ from groupwise.cli.attributed_tokens import choose_colours, print_recorded_promp
 from groupwise.cli.explain import print_step
 from groupwise.cli.screen import errors, escape_recorded, make_table, output, print_json, print_line, shorten
 from groupwise.data.task_ids import find_task
+from groupwise.report import overview
 from groupwise.report.derived_credit import choose_shade, describe_company, explain_run_step, find_reach, shade_tokens
 from groupwise.report.explained_step import choose_pairs
 from groupwise.report.groups import (
@@ -42,13 +43,6 @@ from groupwise.report.number_format import (
     format_seconds,
     format_signed,
     shorten_hash,
-)
-from groupwise.report.overview import (
-    describe_lag,
-    describe_penalties,
-    find_penalised_updates,
-    list_verdicts,
-    read_update_lines,
 )
 from groupwise.report.prompts import GoalLookup, TokenTexts, read_prompt
 from groupwise.report.rescue import (
@@ -134,7 +128,7 @@ def inspect(
 
 
 def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
-    lines, verdicts, console = read_update_lines(folder), list_verdicts(folder), output()
+    lines, verdicts, console = overview.read_update_lines(folder), overview.list_verdicts(folder), output()
     alarms, changes = folder.journal.alarms(), folder.journal.changes()
     if as_json:
         updates = {"task_sets": folder.task_sets, "updates": lines, "evaluations": verdicts}
@@ -147,7 +141,7 @@ def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
     if folder.task_sets:
         named = ", ".join(f"{escape(split)} {shorten_hash(digest)}" for split, digest in folder.task_sets.items())
         console.print(f"[dim]task sets: {named}[/]")
-    if lag := describe_lag(folder):
+    if lag := overview.describe_lag(folder):
         print_line(f"rollouts sampled {lag}")
     if not lines:
         console.print("no update yet")
@@ -167,7 +161,7 @@ def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
                 format_seconds(line.seconds),
             )
         console.print(table)
-    if penalised := describe_penalties(find_penalised_updates(folder), len(lines)):
+    if penalised := overview.describe_penalties(overview.find_penalised_updates(folder), len(lines)):
         print_line(f"[{MINUS}]{escape(penalised)}[/]", markup=True)
     for said in [*(alarm.line for alarm in alarms), *(change.line for change in changes)]:
         print_line(f"[{MINUS}]{escape(said)}[/]", markup=True)

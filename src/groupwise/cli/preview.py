@@ -10,16 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from groupwise.cli import screen
+from groupwise.cli import attributed_tokens, screen
 from groupwise.cli.arguments import Set, Trust, Unset, argument, flag, load_run_file, need_trainer, option
-from groupwise.cli.attributed_tokens import (
-    RESPONSE,
-    choose_styles,
-    count_origins,
-    describe_colours,
-    lay_out_text,
-    make_token_table,
-)
 from groupwise.cli.live import format_duration
 from groupwise.parts.part import check_may_open
 from groupwise.system.processes import format_bytes
@@ -61,9 +53,9 @@ def preview(
 
 
 def print_preview(console: Console, preview: RunPreview, *, with_tokens: bool) -> None:
-    styles = choose_styles(console)
+    styles = attributed_tokens.choose_styles(console)
     origins = [origin for rollout in preview.rollouts for step in rollout.steps for origin in step.prompt.origins]
-    console.print(describe_colours([*origins, RESPONSE], styles))
+    console.print(attributed_tokens.describe_colours([*origins, attributed_tokens.RESPONSE], styles))
     for rollout in preview.rollouts:
         _print_rollout(console, rollout, styles, with_tokens=with_tokens)
     _print_readings(console, preview.readings)
@@ -107,16 +99,16 @@ def _print_rollout(
     goal = f": {escape(screen.shorten(rollout.goal, 100))}" if rollout.goal else ""
     screen.print_line(f"\n[bold]task {escape(rollout.task)}[/]{goal}", markup=True, to=console)
     for number, step in enumerate(rollout.steps):
-        console.print(f"\n[bold]step {number}[/]  {count_origins(step.prompt.origins)}")
-        console.print(lay_out_text(step.prompt_texts, step.prompt.origins, styles), soft_wrap=True)
-        responses = [RESPONSE] * len(step.response_ids)
+        console.print(f"\n[bold]step {number}[/]  {attributed_tokens.count_origins(step.prompt.origins)}")
+        console.print(attributed_tokens.lay_out_text(step.prompt_texts, step.prompt.origins, styles), soft_wrap=True)
+        responses = [attributed_tokens.RESPONSE] * len(step.response_ids)
         if responses:
-            console.print(lay_out_text(step.response_texts, responses, styles), soft_wrap=True)
+            console.print(attributed_tokens.lay_out_text(step.response_texts, responses, styles), soft_wrap=True)
             console.print(Text(_describe_response(step), style="dim"), soft_wrap=True)
         if with_tokens:
             origins = [*step.prompt.origins, *responses]
             ids, texts = (*step.prompt.ids, *step.response_ids), (*step.prompt_texts, *step.response_texts)
-            console.print(make_token_table(ids, texts, origins))
+            console.print(attributed_tokens.make_token_table(ids, texts, origins))
     if rollout.error:
         screen.print_line(f"[red]the rollout ends here[/]: {escape(rollout.error)}", markup=True, to=console)
 

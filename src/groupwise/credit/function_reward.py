@@ -111,8 +111,10 @@ class FunctionReward(Part, slot="reward"):
                 said = function(trajectory) if takes == "trajectory" else function(trajectory, list(responses))
             if isinstance(said, list | tuple):
                 amounts = [read_element(entry, number) for number, entry in enumerate(said)]
+            elif (amount := read_number(said)) is None:
+                raise UnfitCall(f"returned {describe_value(said)}; return a number, or a list of one for each step")
             else:
-                amounts = list(pay_last(trajectory, _read_amount(said)))
+                amounts = list(pay_last(trajectory, amount))
         except UnfitCall as fault:
             raise RecordError(f"{where} {fault}") from None
         except (ConfigError, RecordError):
@@ -169,13 +171,6 @@ def read_element(value: object, number: int) -> float:
         raise UnfitCall(
             f"returned a list whose element {number} is {describe_value(value)}, found {quoted}; expected a number"
         )
-    return amount
-
-
-def _read_amount(said: object) -> float:
-    amount = read_number(said)
-    if amount is None:
-        raise UnfitCall(f"returned {describe_value(said)}; return a number, or a list of one for each step")
     return amount
 
 

@@ -18,19 +18,8 @@ from groupwise.envs.kit.cells import MOVES, Cell, describe_cell, list_cells
 from groupwise.envs.kit.draws import draw_uniform
 from groupwise.envs.kit.task_set import check_env
 from groupwise.envs.kit.words import prepend_goal
+from groupwise.envs.small import aliased
 from groupwise.envs.small import gridworld as lakes
-from groupwise.envs.small.aliased import (
-    GOAL,
-    Aliased,
-    Corridor,
-    Stand,
-    advance,
-    comes_to_nothing,
-    is_out,
-    stay,
-    tell_situation,
-    tell_text,
-)
 from groupwise.envs.small.gridworld import Gridworld, list_ends, move_over, slip_move, surface_at
 from groupwise.system.errors import ConfigError
 
@@ -220,7 +209,7 @@ def enumerate_task(part: EnvironmentPart, task: Task, *, chance: Chance = "task"
     if isinstance(part, Gridworld):
         check_env(task, lakes.ENV)
         return _enumerate_lake(part, task, chance)
-    if isinstance(part, Aliased):
+    if isinstance(part, aliased.Aliased):
         check_env(task, "aliased")
         return _enumerate_corridor(part, task, chance)
     raise ConfigError(
@@ -260,35 +249,38 @@ def _enumerate_lake(part: Gridworld, task: Task, chance: Chance) -> EnumeratedWo
     )
 
 
-def _enumerate_corridor(part: Aliased, task: Task, chance: Chance) -> EnumeratedWorld:
-    corridor = Corridor.read(task.payload, task.seed)
-    reachable = [Stand()]  # in the order of arrival, without the goal
+def _enumerate_corridor(part: aliased.Aliased, task: Task, chance: Chance) -> EnumeratedWorld:
+    corridor = aliased.Corridor.read(task.payload, task.seed)
+    reachable = [aliased.Stand()]  # in the order of arrival, without the goal
     for stand in reachable:  # grows during the loop
-        for reached in (stay(stand), *(advance(corridor, stand, action) for action in corridor.colours)):
-            if reached not in reachable and not is_out(corridor, reached):
+        for reached in (
+            aliased.stay(stand),
+            *(aliased.advance(corridor, stand, action) for action in corridor.colours),
+        ):
+            if reached not in reachable and not aliased.is_out(corridor, reached):
                 reachable.append(reached)
-    stands: dict[Hashable, Stand] = {tell_situation(corridor, stand): stand for stand in reachable}
-    texts = {name: tell_text(corridor, stand, one_reply=part.one_reply) for name, stand in stands.items()}
+    stands: dict[Hashable, aliased.Stand] = {aliased.tell_situation(corridor, stand): stand for stand in reachable}
+    texts = {name: aliased.tell_text(corridor, stand, one_reply=part.one_reply) for name, stand in stands.items()}
 
-    def reach(stand: Stand, share: float) -> Branch:
-        if is_out(corridor, stand):
+    def reach(stand: aliased.Stand, share: float) -> Branch:
+        if aliased.is_out(corridor, stand):
             return Branch(share, None, part.success_reward)
-        return Branch(share, tell_situation(corridor, stand))
+        return Branch(share, aliased.tell_situation(corridor, stand))
 
     def branches(step: int, name: Hashable, action: str) -> Iterator[Branch]:
         stand = stands[name]
-        onwards = advance(corridor, stand, action)
+        onwards = aliased.advance(corridor, stand, action)
         if chance == "task":
-            is_lost = corridor.noise > 0 and comes_to_nothing(corridor, stand, action, step)
-            yield reach(stay(stand) if is_lost else onwards, 1.0)
+            is_lost = corridor.noise > 0 and aliased.comes_to_nothing(corridor, stand, action, step)
+            yield reach(aliased.stay(stand) if is_lost else onwards, 1.0)
         else:
             yield reach(onwards, 1 - corridor.noise)
-            yield reach(stay(stand), corridor.noise)
+            yield reach(aliased.stay(stand), corridor.noise)
 
     return list_world(
-        texts={name: prepend_goal(GOAL, text) if part.goal_in_text else text for name, text in texts.items()},
+        texts={name: prepend_goal(aliased.GOAL, text) if part.goal_in_text else text for name, text in texts.items()},
         actions=corridor.colours,
-        start=tell_situation(corridor, Stand()),
+        start=aliased.tell_situation(corridor, aliased.Stand()),
         horizon=part.max_steps,
         branches=branches,
         varies=chance == "task" and corridor.noise > 0,

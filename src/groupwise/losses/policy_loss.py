@@ -14,18 +14,10 @@ from typing import Literal
 from pydantic import model_validator
 
 from groupwise.data.samples import Totals
+from groupwise.losses import slots
 from groupwise.losses.aggregates import TokenMean
 from groupwise.losses.penalties import k3
 from groupwise.losses.ratios import TokenRatio
-from groupwise.losses.slots import (
-    AggregatePart,
-    CorrectionPart,
-    MeasuringPenalty,
-    PenaltyPart,
-    RatioPart,
-    SurrogatePart,
-    read_declared,
-)
 from groupwise.losses.surrogates import Clip
 from groupwise.losses.token_columns import OLD_LOGP, UNITS, Tensor, TokenColumns, Unit
 from groupwise.parts.part import Part, name_of
@@ -97,15 +89,15 @@ class PolicyLoss(Part, slot="loss"):
     the engine.
     """
 
-    ratio: RatioPart = TokenRatio()
+    ratio: slots.RatioPart = TokenRatio()
     """How much more likely a token has become."""
-    surrogate: SurrogatePart = Clip()
+    surrogate: slots.SurrogatePart = Clip()
     """The trust region."""
-    aggregate: AggregatePart = TokenMean()
+    aggregate: slots.AggregatePart = TokenMean()
     """How the losses of the tokens become one number."""
-    corrections: tuple[CorrectionPart, ...] = ()
+    corrections: tuple[slots.CorrectionPart, ...] = ()
     """Weights for the difference between engine and learner; they multiply."""
-    penalties: tuple[PenaltyPart, ...] = ()
+    penalties: tuple[slots.PenaltyPart, ...] = ()
     """Terms that are added to the loss of each token."""
     old: Literal["learner", "engine"] = "learner"
     """The log-probs in the ratio: the learner's at the start of the update, or those of the engine."""
@@ -113,7 +105,7 @@ class PolicyLoss(Part, slot="loss"):
     @model_validator(mode="after")
     def _corrects_once(self) -> PolicyLoss:
         for correction in self.corrections if self.old == "engine" else ():
-            if OLD_LOGP in read_declared([correction], "needs"):
+            if OLD_LOGP in slots.read_declared([correction], "needs"):
                 raise ConfigError(
                     f"{name_of(correction)} has nothing to correct with old='engine', because the ratio itself is "
                     "taken against the engine; leave out one of the two"
@@ -133,16 +125,16 @@ class PolicyLoss(Part, slot="loss"):
 
     @property
     def needs(self) -> frozenset[str]:
-        needed = read_declared(self._list_pieces(), "needs")
+        needed = slots.read_declared(self._list_pieces(), "needs")
         return needed - {OLD_LOGP} if self.old == "engine" else needed
 
     @property
     def columns(self) -> frozenset[str]:
-        return read_declared(self._list_pieces(), "columns")
+        return slots.read_declared(self._list_pieces(), "columns")
 
     @property
     def channels(self) -> frozenset[str]:
-        return read_declared(self._list_pieces(), "channels")
+        return slots.read_declared(self._list_pieces(), "channels")
 
     @property
     def unit(self) -> Unit:
@@ -186,7 +178,7 @@ class PolicyLoss(Part, slot="loss"):
             measured[f"clip_fraction_{name}"] = hit_T
         measured["ratio"] = ratio_T
         for penalty in penalties:
-            measured |= penalty.measure(columns) if isinstance(penalty, MeasuringPenalty) else {}
+            measured |= penalty.measure(columns) if isinstance(penalty, slots.MeasuringPenalty) else {}
         if self.old == "learner" and columns.logp_old is not None:
             gap_T = columns.logp_old - columns.logp_behaviour
             measured |= {"mismatch": gap_T, "mismatch_size": gap_T.abs()}
@@ -201,7 +193,7 @@ class PolicyLoss(Part, slot="loss"):
             metrics = tally_tokens(of_own | {"off_policy_ratio": ratio_T.index_select(0, other)}, loss_T)
         return LossResult(loss=self.aggregate(loss_T, columns, totals), metrics=metrics)
 
-    def _list_active_penalties(self) -> tuple[PenaltyPart, ...]:
+    def _list_active_penalties(self) -> tuple[slots.PenaltyPart, ...]:
         return tuple(filter(attrgetter("weight"), self.penalties))
 
     def _list_pieces(self) -> tuple[object, ...]:

@@ -12,22 +12,8 @@ from groupwise.data.credit import Credit
 from groupwise.data.samples import Pair
 from groupwise.data.segments import BoolArray
 from groupwise.data.step_table import StepTable
+from groupwise.parts import slots
 from groupwise.parts.part import Part
-from groupwise.parts.slots import (
-    CreditFilter,
-    EstimatorPart,
-    Filter,
-    FilterPart,
-    HintPart,
-    JudgePart,
-    LossPart,
-    PairingPart,
-    ReplayPart,
-    RolloutFilterPart,
-    ScorerPart,
-    ShaperPart,
-    TokenCreditSlot,
-)
 
 
 class Algorithm(Part):
@@ -42,31 +28,31 @@ class Algorithm(Part):
     [0.5, -0.5]
     """
 
-    advantage: EstimatorPart
+    advantage: slots.EstimatorPart
     """The estimator: computes the advantages of a step table."""
-    token_credit: TokenCreditSlot | None = None
+    token_credit: slots.TokenCreditSlot | None = None
     """Turns a step's advantage into advantages of its tokens, and says which tokens train. None = each token has the
     advantage of its step, and all train."""
-    filters: tuple[FilterPart, ...] = ()
+    filters: tuple[slots.FilterPart, ...] = ()
     """Which steps may train: those that pass all filters. Groups still count the dropped steps. Statistics over the
     tokens of the batch (`Whitened`) do not, unless the filter reads the advantages."""
-    rollout_filters: tuple[RolloutFilterPart, ...] | None = None
+    rollout_filters: tuple[slots.RolloutFilterPart, ...] | None = None
     """The rollout filters, in order. A dropped rollout is left out of the statistics too. None = all are kept."""
-    scorers: tuple[ScorerPart, ...] | None = None
+    scorers: tuple[slots.ScorerPart, ...] | None = None
     """The scorers, in order. They run before the rollouts are shaped and compared, and write step info. None = none."""
-    judge: JudgePart | None = None
+    judge: slots.JudgePart | None = None
     """The judge that scorers may ask; None = none."""
-    shapers: tuple[ShaperPart, ...] = ()
+    shapers: tuple[slots.ShaperPart, ...] = ()
     """Group reward shaping, in order: what comparing the rollouts of a group adds to their rewards."""
-    replay: ReplayPart | None = None
+    replay: slots.ReplayPart | None = None
     """Which past rollouts join the groups; None = none."""
-    hint: HintPart | None = None
+    hint: slots.HintPart | None = None
     """Which tasks get further rollouts with a hint in the prompt; None = none."""
-    channels: Mapping[str, EstimatorPart] | None = None
+    channels: Mapping[str, slots.EstimatorPart] | None = None
     """Estimators of further advantages that the loss reads by name; None = none."""
-    pairing: PairingPart | None = None
+    pairing: slots.PairingPart | None = None
     """Which rollouts of a task the loss compares in pairs; None = none."""
-    loss: LossPart | None = None
+    loss: slots.LossPart | None = None
     """The loss; None = the algorithm computes advantages only."""
 
     @property
@@ -80,13 +66,13 @@ class Algorithm(Part):
         return any("reference" in part.needs for part in self.scorers or ())
 
     @property
-    def credit_filters(self) -> tuple[CreditFilter, ...]:
-        return tuple(cast(CreditFilter, part) for part in self.filters if getattr(part, "reads_credit", False))
+    def credit_filters(self) -> tuple[slots.CreditFilter, ...]:
+        return tuple(cast(slots.CreditFilter, part) for part in self.filters if getattr(part, "reads_credit", False))
 
     def estimator_table(self, table: StepTable) -> StepTable:
         """The table with the filters that do not read the advantages: the estimator may ask which steps they drop."""
         return table.with_filters(
-            tuple(cast(Filter, part) for part in self.filters if not getattr(part, "reads_credit", False))
+            tuple(cast(slots.Filter, part) for part in self.filters if not getattr(part, "reads_credit", False))
         )
 
     def credit(self, table: StepTable) -> Credit:

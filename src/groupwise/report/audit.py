@@ -339,6 +339,9 @@ class LevelTally:
 
     def add(self, table: StepTable, comparisons: Sequence[Comparison]) -> None:
         shallow = comparisons[0]
+        groups = Segments.of(shallow.label)
+        distance = np.where(shallow.compared, shallow.signal - shallow.baseline, 0.0)
+        deviation = groups.spread(np.sqrt(groups.sum(distance**2) / groups.size), 0.0)  # population; 0 without a group
         for depth, level in enumerate(comparisons):
             groups = Segments.of(level.label)
             several = groups.size > 1
@@ -354,7 +357,7 @@ class LevelTally:
             )
             both = shallow.compared & level.compared
             shift = np.abs(level.baseline[both] - shallow.baseline[both])
-            spread = _measure_deviation(shallow)[both]
+            spread = deviation[both]
             flips = (shallow.signal - shallow.baseline)[both] * (level.signal - level.baseline)[both] < 0
             self._shift[depth] += float(shift.sum())
             self._relative_shift[depth] += float((shift[spread > 0] / spread[spread > 0]).sum())
@@ -380,13 +383,6 @@ def _find_split(shallow: IntArray, deep: IntArray) -> BoolArray:
     pairs = Segments.of(pair_labels(states.label, deep + 1))
     kinds = np.bincount(states.label[pairs.first], minlength=len(states))
     return np.append(kinds > 1, False)[states.label]
-
-
-def _measure_deviation(level: Comparison) -> np.ndarray:
-    """Population standard deviation of each step's group (S); 0 without a group."""
-    groups = Segments.of(level.label)
-    distance = np.where(level.compared, level.signal - level.baseline, 0.0)
-    return groups.spread(np.sqrt(groups.sum(distance**2) / groups.size), 0.0)
 
 
 # The steps whose advantage changes most between two methods.

@@ -91,9 +91,6 @@ class DerivedCredit:
             for number, (row, may_train) in enumerate(zip(self.rows, keep, strict=True))
         ]
 
-    def credit_channels(self) -> dict[str, list[float]]:
-        return {name: credit.values.tolist() for name, credit in self.algorithm.channel_credit(self.table).items()}
-
     def find_peers(self) -> list[tuple[ComparisonGroup, ...]]:
         levels = [
             (_describe_shared(trace.part), _count_members(trace.label), spans_rollouts(self.table, trace.label))

@@ -63,7 +63,7 @@ def show_first_screen(folder: RunFolder, verdict: RunVerdict | None) -> dict[str
         "problems_title": "What may keep the run from learning"
         if has_learned(folder, change) is None
         else "Why the run did not learn",
-        "checks": list_checks(folder) if folder.updates else [],
+        "checks": [_check_signal(folder), _check_weights(folder), _check_alarms(folder)] if folder.updates else [],
         "own": list_own_settings(folder),
         "notices": list_run_notices(folder),
     }
@@ -120,10 +120,6 @@ def write_test(change: PairedChange) -> str:
         f"{'significant' if change.is_significant else 'not significant'}. The interval is for other tasks of this "
         "kind. It does not cover other seeds: groupwise sweep repeats a run with several."
     )
-
-
-def list_checks(folder: RunFolder) -> list[Check]:
-    return [_check_signal(folder), _check_weights(folder), _check_alarms(folder)]
 
 
 def _check_signal(folder: RunFolder) -> Check:

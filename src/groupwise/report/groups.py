@@ -8,18 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
-from groupwise.report.derived_credit import (
-    ComparisonGroup,
-    CreditedTokens,
-    DerivedCredit,
-    ParentRollout,
-    UnderivableCredit,
-    derive_credit,
-    find_joined,
-    find_parent,
-    measure_without_rescue,
-    read_replayed_rollouts,
-)
+from groupwise.report import derived_credit
 from groupwise.report.explained_step import ExplainedPair, explain_pairs
 from groupwise.report.prompts import make_response_decoder
 from groupwise.system.errors import ConfigError, RecordError
@@ -44,12 +33,12 @@ class PlayedStep:
     """Its advantage in the journal."""
     compared: bool | None
     """Whether other steps were in its groups; None = unknown."""
-    company: tuple[ComparisonGroup, ...]
+    company: tuple[derived_credit.ComparisonGroup, ...]
     """Its groups; empty = unknown."""
     own_rollout_only: bool | None = None
     """Whether it was compared only with other steps of its own rollout; None = unknown."""
     added: float = 0.0
-    tokens: CreditedTokens | None = None
+    tokens: derived_credit.CreditedTokens | None = None
     """The advantages of its tokens, if they have their own and these can be derived again."""
     channels: Mapping[str, float] = field(default_factory=dict)
     """Its advantages in further channels, if these can be derived again."""
@@ -79,7 +68,7 @@ class PlayedRollout:
     origin: str
     error: str | None
     steps: tuple[PlayedStep, ...]
-    source: ParentRollout | None = None
+    source: derived_credit.ParentRollout | None = None
     """The rollout that it comes from, by replay or by its prompt; None = it is new."""
     set_aside_by: str = ""
     """The part that left it out of all comparisons, and why; empty = none."""
@@ -212,12 +201,12 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
         known = folder.updates
         words = f"its updates are {known[0]} to {known[-1]}" if known else "it has none yet"
         raise RecordError(f"{folder.path}: there is no update {number}; {words}")
-    replayed, algorithm = read_replayed_rollouts(folder.journal, number), folder.find_algorithm()
+    replayed, algorithm = derived_credit.read_replayed_rollouts(folder.journal, number), folder.find_algorithm()
     states = folder.journal.states_before(number)
-    derived = derive_credit(records, algorithm, replayed, states)
+    derived = derived_credit.derive_credit(records, algorithm, replayed, states)
     details, missing = _index_details(derived)
     alone = {"compared": False, "company": ()}
-    unknown = {"compared": None, "company": ()} if isinstance(derived, UnderivableCredit) else alone
+    unknown = {"compared": None, "company": ()} if isinstance(derived, derived_credit.UnderivableCredit) else alone
     decode, request_words = make_response_decoder(folder.path), folder.journal.request_words(number)
 
     def make_rollout(record: Mapping[str, Any]) -> PlayedRollout:
@@ -231,13 +220,13 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
             **{name: record[name] for name in names},
             error=record.get("error"),
             steps=tuple(steps),
-            source=find_parent(record, number),
+            source=derived_credit.find_parent(record, number),
             set_aside_by=record.get("set_aside_by", ""),
             request_words=request_words.get((record["task"], record["rollout"]), ""),
         )
 
     by_task: dict[str, dict[str, list[PlayedRollout]]] = {}
-    joined = find_joined([*records, *replayed])
+    joined = derived_credit.find_joined([*records, *replayed])
     for record in [*records, *replayed, *folder.journal.set_aside(number)]:
         kinds = by_task.setdefault(record["task"], {"rollouts": [], "joined": [], "set_aside": []})
         is_joined = (record["task"], record["rollout"]) in joined
@@ -252,11 +241,11 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
         )
         for task, kinds in by_task.items()
     ]
-    if isinstance(derived, UnderivableCredit):
+    if isinstance(derived, derived_credit.UnderivableCredit):
         return [replace(group, underived=derived.describe(number)) if group.steps else group for group in groups]
     pairs, pairs_missing = _read_pairs(derived)
     changed = {group.task for group in groups if group.joined or any(own.is_shaped for own in group.rollouts)}
-    sizes = (measure_without_rescue(records, algorithm, states) or {}) if changed else {}
+    sizes = (derived_credit.measure_without_rescue(records, algorithm, states) or {}) if changed else {}
     return [
         replace(
             group,
@@ -268,21 +257,26 @@ def read_groups(folder: RunFolder, number: int) -> list[PlayedGroup]:
     ]
 
 
-def find_underived(folder: RunFolder) -> dict[int, UnderivableCredit]:
+def find_underived(folder: RunFolder) -> dict[int, derived_credit.UnderivableCredit]:
     """The updates whose advantages cannot be derived again, and why; updates without steps are left out."""
     algorithm = folder.find_algorithm()
-    underived: dict[int, UnderivableCredit] = {}
+    underived: dict[int, derived_credit.UnderivableCredit] = {}
     for number in folder.updates:
-        records, replayed = list(folder.journal.trajectories(number)), read_replayed_rollouts(folder.journal, number)
-        derived = derive_credit(records, algorithm, replayed, folder.journal.states_before(number))
-        if isinstance(derived, UnderivableCredit) and any(record["steps"] for record in records):
+        records, replayed = (
+            list(folder.journal.trajectories(number)),
+            derived_credit.read_replayed_rollouts(folder.journal, number),
+        )
+        derived = derived_credit.derive_credit(records, algorithm, replayed, folder.journal.states_before(number))
+        if isinstance(derived, derived_credit.UnderivableCredit) and any(record["steps"] for record in records):
             underived[number] = derived
     return underived
 
 
-def _index_details(derived: DerivedCredit | UnderivableCredit) -> tuple[dict[_Identity, dict[str, Any]], str]:
+def _index_details(
+    derived: derived_credit.DerivedCredit | derived_credit.UnderivableCredit,
+) -> tuple[dict[_Identity, dict[str, Any]], str]:
     """The derived fields of each `PlayedStep`, and why some are missing."""
-    if isinstance(derived, UnderivableCredit):
+    if isinstance(derived, derived_credit.UnderivableCredit):
         return {}, ""
     columns = {
         "compared": derived.credit.compared.tolist(),
@@ -291,16 +285,17 @@ def _index_details(derived: DerivedCredit | UnderivableCredit) -> tuple[dict[_Id
     }
     missing = ""
     try:
-        tokens, channels = derived.credit_tokens(), derived.credit_channels()
+        tokens, channels = derived.credit_tokens(), derived.algorithm.channel_credit(derived.table)
         columns |= {} if tokens is None else {"tokens": tokens}
-        columns["channels"] = [{name: of[row] for name, of in channels.items()} for row in range(len(derived.rows))]
+        values = {name: credit.values.tolist() for name, credit in channels.items()}
+        columns["channels"] = [{name: of[row] for name, of in values.items()} for row in range(len(derived.rows))]
     except (RecordError, ConfigError) as error:
         missing = f"The advantages of tokens and channels cannot be derived again ({error})"
     known = [dict(zip(columns, of_row, strict=True)) for of_row in zip(*columns.values(), strict=True)]
     return {_identify(row): details for row, details in zip(derived.rows, known, strict=True)}, missing
 
 
-def _read_pairs(derived: DerivedCredit) -> tuple[dict[str | int, tuple[ExplainedPair, ...]] | None, str]:
+def _read_pairs(derived: derived_credit.DerivedCredit) -> tuple[dict[str | int, tuple[ExplainedPair, ...]] | None, str]:
     """The pairs for the loss by task; None = it reads none, or with a reason, they cannot be derived again."""
     if derived.algorithm.pairing is None:
         return None, ""

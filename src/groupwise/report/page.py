@@ -9,18 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from groupwise.report.charts import (
-    Curve,
-    draw_bands_card,
-    draw_card,
-    draw_credit_bar,
-    draw_credit_strip,
-    draw_curve_card,
-    draw_histogram,
-    draw_stacked_bar,
-    name_sign,
-    scale_credit,
-)
+from groupwise.report import charts, overview
 from groupwise.report.derived_credit import (
     NUM_SHADES,
     CreditedTokens,
@@ -52,15 +41,6 @@ from groupwise.report.number_format import (
     format_seconds,
     format_signed,
     shorten_hash,
-)
-from groupwise.report.overview import (
-    count_groups,
-    describe_lag,
-    describe_penalties,
-    find_penalised_updates,
-    find_verdict,
-    has_success,
-    sum_stage_seconds,
 )
 from groupwise.report.prompts import GoalLookup, TaskGoal, TokenTexts
 from groupwise.report.rescue import (
@@ -100,7 +80,7 @@ MAX_SETTING = 60
 
 def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
     """The report of a run as HTML; the same folder gives the same bytes. `note` is printed after the method."""
-    verdict = find_verdict(folder)
+    verdict = overview.find_verdict(folder)
     last = read_groups(folder, folder.updates[-1]) if folder.updates else []
     first = read_groups(folder, folder.updates[0]) if len(folder.updates) > 1 else []
     screen = show_first_screen(folder, verdict)
@@ -135,7 +115,7 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         config=CONFIG,
         updates=folder.updates,
         **screen,
-        penalised=describe_penalties(find_penalised_updates(folder), len(folder.updates)),
+        penalised=overview.describe_penalties(overview.find_penalised_updates(folder), len(folder.updates)),
         percent_sign=f"{THIN_SPACE}%",
         describe_when=describe_when,
     )
@@ -154,7 +134,7 @@ def read_styles(names: Sequence[str]) -> Html:
 
 
 def _list_info(folder: RunFolder, method: str, note: str) -> dict[str, str]:
-    seed, lag = folder.setting("seed"), describe_lag(folder)
+    seed, lag = folder.setting("seed"), overview.describe_lag(folder)
     planned, made = folder.setting("training.updates"), len(folder.updates)
     updates = f"{made:,}" if planned in (None, made) else f"{made:,} of {planned:,}"
     tasks, tries = folder.setting("training.tasks"), folder.setting("rollout.group_size")
@@ -167,7 +147,7 @@ def _list_info(folder: RunFolder, method: str, note: str) -> dict[str, str]:
         "seed": NO_NUMBER if seed is None else str(seed),
         "updates": f"{updates}, each of {tasks} tasks {TIMES} {tries} rollouts" if tasks and tries else updates,
         **({"rollouts sampled": lag} if lag else {}),
-        "time": format_seconds(sum(sum_stage_seconds(folder).values()) or None),
+        "time": format_seconds(sum(overview.sum_stage_seconds(folder).values()) or None),
     }
 
 
@@ -277,7 +257,7 @@ def show_learning(folder: RunFolder, verdict: RunVerdict | None) -> dict[str, An
         draw_metric_card(folder, name, title, verdict)
         for name, title in MAIN_CURVES.items()
         if folder.metrics.get(name)
-        and (name != SUCCESS or has_success(folder))
+        and (name != SUCCESS or overview.has_success(folder))
         and (name != RETURN or folder.metrics[name] != folder.metrics.get(SUCCESS))  # one curve is enough
     ]
     if not cards:
@@ -294,17 +274,17 @@ def show_learning(folder: RunFolder, verdict: RunVerdict | None) -> dict[str, An
 
 
 def show_time(folder: RunFolder) -> dict[str, Any] | None:
-    stages = sum_stage_seconds(folder)
+    stages = overview.sum_stage_seconds(folder)
     whole = sum(stages.values())
     if not whole:
         return None
     lead = f"{format_seconds(whole)} over {format_count(len(folder.updates), 'update')}, without evaluations."
-    return {"lead": lead, "stages": stages, "whole": whole, "bar": draw_stacked_bar(stages)}
+    return {"lead": lead, "stages": stages, "whole": whole, "bar": charts.draw_stacked_bar(stages)}
 
 
 def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[PlayedGroup]) -> dict[str, Any] | None:
     """The groups over the updates, and a histogram of the last update's advantages."""
-    counts = count_groups(folder)
+    counts = overview.count_groups(folder)
     if not counts:
         return None
     span = find_update_span(folder, verdict)
@@ -329,7 +309,7 @@ def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[Pl
         ),
     }
     cards = [
-        draw_curve_card(Curve(span=span, title=title, meaning=meaning, points=points, is_share=True))
+        charts.draw_curve_card(charts.Curve(span=span, title=title, meaning=meaning, points=points, is_share=True))
         for title, (meaning, points) in shares.items()
         if points
     ]
@@ -339,7 +319,7 @@ def show_groups(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[Pl
         lead += f" Every group has {format_compact(sizes[0][1])} rollouts."
     else:
         meaning = "Mean number of rollouts per group."
-        cards.append(draw_curve_card(Curve(span=span, title="Group size", meaning=meaning, points=sizes)))
+        cards.append(charts.draw_curve_card(charts.Curve(span=span, title="Group size", meaning=meaning, points=sizes)))
     if any(group.steps for group in last):
         cards.append(_draw_credit_card(folder, last))
     return {"lead": lead, "cards": cards}
@@ -360,10 +340,10 @@ def _draw_credit_card(folder: RunFolder, last: Sequence[PlayedGroup]) -> Html:
         f"Mean size {format_compact(size)}; exactly 0: {format_percent(silent)}{lonely}."
     ]
     meanings += [f"{underived}."] if (underived := describe_underived(last)) else []
-    return draw_card(
+    return charts.draw_card(
         "Advantages of steps",
         f"update {folder.updates[-1]}",
-        draw_histogram([step.credit for step in steps]),
+        charts.draw_histogram([step.credit for step in steps]),
         *meanings,
     )
 
@@ -384,7 +364,7 @@ def show_rescued(folder: RunFolder, verdict: RunVerdict | None, last: Sequence[P
             "Fraction of groups by the source of their learning signal. Groups with a hint are included: if their "
             "rollouts differ, they have a signal by themselves."
         )
-        cards.append(draw_bands_card("Groups with signal", meaning, shares, find_update_span(folder, verdict)))
+        cards.append(charts.draw_bands_card("Groups with signal", meaning, shares, find_update_span(folder, verdict)))
     cards += [
         draw_metric_card(folder, name, title, verdict)
         for name, title in RESCUE_CURVES.items()
@@ -464,8 +444,8 @@ def find_usual_reach(credits: Sequence[float]) -> float:
 def draw_metric_card(folder: RunFolder, name: str, title: str, verdict: RunVerdict | None) -> Html:
     metric = find_metric(name)
     has_scores = name == SUCCESS and verdict is not None and verdict.measure == "success"
-    return draw_curve_card(
-        Curve(
+    return charts.draw_curve_card(
+        charts.Curve(
             span=find_update_span(folder, verdict),
             title=title,
             meaning=metric.meaning[0].upper() + metric.meaning[1:] + "." if metric else name,
@@ -566,12 +546,12 @@ def write_group(group: PlayedGroup, goal: TaskGoal, *, scales: Scales, is_open: 
         describe_rollout=_describe_rollout,
         describe_company=describe_company,
         list_pieces=scales.shades.list_pieces if scales.shades else None,
-        name_sign=name_sign,
-        scale_credit=lambda credit: scale_credit(credit, scales.reach),
-        draw_bar=lambda credit, channel=None: draw_credit_bar(
+        name_sign=charts.name_sign,
+        scale_credit=lambda credit: charts.scale_credit(credit, scales.reach),
+        draw_bar=lambda credit, channel=None: charts.draw_credit_bar(
             credit, scales.channels.get(channel, 0.0) if channel else scales.reach
         ),
-        draw_strip=lambda rollout: draw_credit_strip([step.credit for step in rollout.steps], scales.reach),
+        draw_strip=lambda rollout: charts.draw_credit_strip([step.credit for step in rollout.steps], scales.reach),
     )
 
 

@@ -8,22 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.report.charts import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    MAX_DOTS,
-    TOP,
-    WIDTH,
-    Axis,
-    draw_band,
-    draw_card,
-    draw_chart,
-    draw_line,
-    make_update_axis,
-    make_value_axis,
-    round_up_step,
-)
+from groupwise.report import charts
 from groupwise.report.markup import Html, join, render, tag
 from groupwise.report.number_format import (
     INTERVAL_LEVEL,
@@ -232,7 +217,7 @@ def _compare_settings(variants: Sequence[VariantRuns]) -> dict[str, Any] | None:
 def _draw_strip(estimate: Estimate, low: float, high: float, colour: str, *, mark: float | None = None) -> Html:
     """An estimate on a line from `low` to `high`: a dot, its interval, and a `mark` to compare with."""
     width, height = 200.0, 16.0
-    across, middle = Axis(low, high if high > low else low + 1.0, 6.0, width - 6.0, ()), height / 2
+    across, middle = charts.Axis(low, high if high > low else low + 1.0, 6.0, width - 6.0, ()), height / 2
     marked = None
     if mark is not None:
         marked = tag("line", x1=across.place(mark), x2=across.place(mark), y1=0.0, y2=height, class_="zero")
@@ -263,8 +248,8 @@ class VariantChart:
     meaning: str
     curves: Sequence[VariantCurve]
     is_share: bool
-    width: float = WIDTH
-    height: float = HEIGHT
+    width: float = charts.WIDTH
+    height: float = charts.HEIGHT
 
     def format_estimate(self, mean: Estimate) -> str:
         if mean.low == mean.high:
@@ -303,14 +288,14 @@ def _draw_variants_card(chart: VariantChart, axes: Sequence[str], *, kind: str =
     windows = {curve.window for curve in chart.curves if curve.window}
     meaning = chart.meaning + (f" Mean of {max(windows)} updates." if windows else "")
     drawings = join(*(tag("div", _draw_variants(chart, axis), class_=f"by by-{axis}") for axis in axes))
-    return draw_card(chart.title, "", drawings, meaning, kind=kind)
+    return charts.draw_card(chart.title, "", drawings, meaning, kind=kind)
 
 
 def _draw_variants(chart: VariantChart, axis: str) -> Html:
     farthest = max((point.places[axis] for curve in chart.curves for point in curve.points), default=1.0)
-    across, describe_place = make_cost_axis(axis, farthest, LEFT + 4, chart.width - 14)
+    across, describe_place = make_cost_axis(axis, farthest, charts.LEFT + 4, chart.width - 14)
     bounds = [bound for curve in chart.curves for point in curve.points for bound in (point.mean.low, point.mean.high)]
-    up = make_value_axis(bounds, chart.height - BOTTOM, TOP, share=chart.is_share)
+    up = charts.make_value_axis(bounds, chart.height - charts.BOTTOM, charts.TOP, share=chart.is_share)
     bands, lines, spots = [], [], []
     for curve in chart.curves:
         colour = name_colour(curve.variant)
@@ -319,11 +304,11 @@ def _draw_variants(chart: VariantChart, axis: str) -> Html:
                 [(point.places[axis], getattr(point.mean, bound)) for point in curve.points]
                 for bound in ("low", "high")
             )
-            bands.append(draw_band(across, up, low, high, f"over-seeds {colour}"))
+            bands.append(charts.draw_band(across, up, low, high, f"over-seeds {colour}"))
         points = [(point.places[axis], point.mean.value) for point in curve.points]
         dots = [tag("circle", cx=across.place(x), cy=up.place(y), r="2.2") for x, y in points]
-        line = draw_line(across, up, points)
-        lines.append(tag("g", line, dots if len(points) <= MAX_DOTS else [], class_=f"of-variant {colour}"))
+        line = charts.draw_line(across, up, points)
+        lines.append(tag("g", line, dots if len(points) <= charts.MAX_DOTS else [], class_=f"of-variant {colour}"))
         for point in curve.points[:: -max(1, -(-len(curve.points) // MAX_SPOTS))]:  # the last one is among them
             where = describe_place(point.places[axis])
             update = "" if where == f"update {point.number:,}" else f", update {point.number:,}"
@@ -333,7 +318,7 @@ def _draw_variants(chart: VariantChart, axis: str) -> Html:
     ends = [f"{curve.name} {chart.format_estimate(curve.points[-1].mean)}" for curve in chart.curves]
     label = f"{chart.title} by {TITLES[axis]}: at the end {', '.join(ends)}"
     pieces = [*bands, *lines, tag("g", spots, class_="spots")]
-    return draw_chart(across, up, pieces, label=label, size=(chart.width, chart.height))
+    return charts.draw_chart(across, up, pieces, label=label, size=(chart.width, chart.height))
 
 
 # The axes of the curves: updates, steps, tokens, time.
@@ -351,16 +336,16 @@ DESCRIBE_PLACE: dict[str, Callable[[float], str]] = {
 }
 
 
-def make_cost_axis(kind: str, high: float, start: float, end: float) -> tuple[Axis, Callable[[float], str]]:
+def make_cost_axis(kind: str, high: float, start: float, end: float) -> tuple[charts.Axis, Callable[[float], str]]:
     """An axis from 0 to the end of the longest curve, and a function that describes a place on it."""
     if kind == UPDATES:
-        return make_update_axis((0, round(high)), start, end), DESCRIBE_PLACE[kind]
+        return charts.make_update_axis((0, round(high)), start, end), DESCRIBE_PLACE[kind]
     units, least = (UNITS, MIN_UNITS) if kind == TIME else (POWERS, 1)
     unit, name = next(((unit, name) for unit, name in units if high >= least * unit), units[-1])
-    step = unit * round_up_step((high or 1.0) / unit / NUM_TICKS)
+    step = unit * charts.round_up_step((high or 1.0) / unit / NUM_TICKS)
     ticks = tuple(step * number for number in range(int(high / step + 1e-9) + 1))
 
     def label(tick: float) -> str:
         return f"{tick / unit:.3g}{THIN_SPACE}{name}".rstrip(THIN_SPACE) if tick else "0"
 
-    return Axis(0.0, high or 1.0, start, end, ticks, label), DESCRIBE_PLACE[kind]
+    return charts.Axis(0.0, high or 1.0, start, end, ticks, label), DESCRIBE_PLACE[kind]

@@ -26,16 +26,8 @@ from groupwise.data.records import Trajectory
 from groupwise.data.step_columns import make_rows
 from groupwise.data.step_fields import COLUMNS, FIRST_OBSERVATION, STEP_FIELDS
 from groupwise.data.step_table import OWN_FIELDS, StepTable
+from groupwise.store import rollout_lines
 from groupwise.store.parquet import ParquetFile, Shape, read_parquet_header, read_parquet_rows, write_parquet
-from groupwise.store.rollout_lines import (
-    PARQUET_MAGIC,
-    JsonLines,
-    Progress,
-    make_header,
-    read_first_bytes,
-    read_jsonl_meta,
-    read_jsonl_rows,
-)
 from groupwise.store.rollout_rows import (
     KEYS,
     Id,
@@ -55,7 +47,7 @@ COMPRESSION = 16
 """Assumed compression ratio of a compressed file."""
 
 
-ReadRows = Callable[[Progress | None, Counter[str]], Iterator[tuple[int, RolloutRow]]]
+ReadRows = Callable[[rollout_lines.Progress | None, Counter[str]], Iterator[tuple[int, RolloutRow]]]
 """Yields every row of a file with its line, unchecked, and counts records that cannot be rows."""
 
 
@@ -83,19 +75,21 @@ class RolloutsFile:
     def open(cls, path: str | Path) -> RolloutsFile:
         """Open a groupwise rollouts file: JSON Lines (plain or gzip) or Parquet, recognised by the content."""
         path = Path(path)
-        if read_first_bytes(path) == PARQUET_MAGIC:
+        if rollout_lines.read_first_bytes(path) == rollout_lines.PARQUET_MAGIC:
             parquet = ParquetFile(path)
             header = read_parquet_header(parquet)
             return cls.of(parquet, partial(read_parquet_rows, parquet, header.get("json", ())), header.get("meta", {}))
-        lines = JsonLines.open(path)
-        return cls.of(lines, partial(read_jsonl_rows, lines), read_jsonl_meta(lines))
+        lines = rollout_lines.JsonLines.open(path)
+        return cls.of(lines, partial(rollout_lines.read_jsonl_rows, lines), rollout_lines.read_jsonl_meta(lines))
 
     @classmethod
-    def of(cls, file: JsonLines | ParquetFile, read_rows: ReadRows, meta: Mapping[str, Any]) -> RolloutsFile:
+    def of(
+        cls, file: rollout_lines.JsonLines | ParquetFile, read_rows: ReadRows, meta: Mapping[str, Any]
+    ) -> RolloutsFile:
         size = file.path.stat().st_size
         return cls(file.path, meta, size, file.unit, file.is_compressed, read_rows)
 
-    def rows(self, progress: Progress | None = None) -> Iterator[RolloutRow]:
+    def rows(self, progress: rollout_lines.Progress | None = None) -> Iterator[RolloutRow]:
         return (row for _, row in self._check_rows(progress, looks_inside=True))
 
     def hold(self) -> RolloutsFile:
@@ -105,7 +99,7 @@ class RolloutsFile:
         rows = list(self.read_rows(None, self.left_out))
         return replace(self, read_rows=lambda progress, left_out: iter(rows))
 
-    def places(self, progress: Progress | None = None) -> dict[tuple[Id, Id, Id], None]:
+    def places(self, progress: rollout_lines.Progress | None = None) -> dict[tuple[Id, Id, Id], None]:
         """Group, task and rollout of every row, without duplicates. The rest of the rows is not checked."""
         places: dict[tuple[Id, Id, Id], None] = {}
         for number, row in self.read_rows(progress, self.left_out):
@@ -119,7 +113,7 @@ class RolloutsFile:
 
     def chunks(
         self,
-        progress: Progress | None = None,
+        progress: rollout_lines.Progress | None = None,
         chunk_bytes: int = CHUNK_BYTES,
         *,
         keeps_tokens: bool = False,
@@ -172,7 +166,7 @@ class RolloutsFile:
         return replace(chunk, columns=whole)
 
     def _reduce_rows(
-        self, progress: Progress | None, names: ColumnNames, *, keeps_tokens: bool, group: Id | None
+        self, progress: rollout_lines.Progress | None, names: ColumnNames, *, keeps_tokens: bool, group: Id | None
     ) -> Iterator[ReducedRow]:
         for number, row in self._check_rows(progress, looks_inside=keeps_tokens, group=group):
             try:
@@ -183,7 +177,7 @@ class RolloutsFile:
             yield reduced
 
     def _check_rows(
-        self, progress: Progress | None, *, looks_inside: bool, group: Id | None = None
+        self, progress: rollout_lines.Progress | None, *, looks_inside: bool, group: Id | None = None
     ) -> Iterator[tuple[int, RolloutRow]]:
         self.left_out.clear()
         uniformity = Uniformity(self.unit)
@@ -465,7 +459,7 @@ def write_rollouts(
     if write is None:
         raise FileError(f"{path}: the name has no known ending; use {', '.join(list(_WRITERS)[:-1])} or .parquet")
     try:
-        make_header(meta)
+        rollout_lines.make_header(meta)
     except (TypeError, ValueError, RecursionError) as error:
         raise RecordError(f"meta cannot be written as JSON ({error}); use text, numbers, lists and objects") from None
     if not path.parent.is_dir():
@@ -537,7 +531,7 @@ _WRITERS = {".jsonl": _write_jsonl, ".jsonl.gz": _write_gzip, ".parquet": _write
 
 def _write_lines(file: IO[bytes], rows: Iterator[RolloutRow], meta: Mapping[str, Any] | None) -> Iterator[RolloutRow]:
     """Write the header and the rows, and yield each row after it is written."""
-    file.write(make_header(meta).encode() + b"\n")
+    file.write(rollout_lines.make_header(meta).encode() + b"\n")
     for row in rows:
         try:
             line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
