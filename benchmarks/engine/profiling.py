@@ -18,7 +18,7 @@ import torch
 from benchmarks.engine import loads, sides
 from benchmarks.engine.shapes import make_model
 from groupwise.engines.static_cache.engine import StaticCacheEngine
-from groupwise.engines.static_cache.prefill import FlatPrefill, Prefill
+from groupwise.engines.static_cache.passes import FlatPrefill, Prefill
 
 RECORDED = range(4, 7)
 """Turns that the profiler records; a rollout has 540 to 700 tokens in them."""

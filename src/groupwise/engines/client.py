@@ -295,7 +295,6 @@ def choose_replica(session: str, numbers: Sequence[int]) -> int:
 
 
 def name_session(request: Request) -> str:
-    """The routing key of a request: its session, or its seed if it has none."""
     return f"seed {request.seed}" if request.session is None else f"session {request.session}"
 
 
@@ -440,7 +439,6 @@ class Replicas:
         replica.revive()
 
     def put_on_trial(self, replica: Replica) -> None:
-        """Note that a replica that was out has loaded the weights; it is admitted after its weight check."""
         with self._lock:
             replica.state = "on trial"
 

@@ -418,11 +418,9 @@ class Subject:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether log-probs are so coarse that rounding may change a token."""
         return self.max_gap > EXACT_GAP
 
     def require_repeatable(self) -> None:
-        """Skip a rule that compares tokens if the engine is not repeatable."""
         if self.unrepeatable:
             raise NotTestedError("the same request does not give the same tokens, so tokens cannot be compared")
 
@@ -563,6 +561,5 @@ def find_largest_gap(some: Sequence[Sequence[float]], others: Sequence[Sequence[
 
 
 def _count_shared(answer: Generation, other: Generation) -> int:
-    """Length of the common prefix of two responses."""
     pairs = list(zip(answer.response_ids, other.response_ids, strict=False))
     return next((place for place, (token, another) in enumerate(pairs) if token != another), len(pairs))

@@ -120,15 +120,9 @@ class ServerClient:
     ) -> Any:
         """Send a message, or an object as JSON, and return the parsed answer.
 
-        Args:
-            path: of the route.
-            question: the message or object.
-            what: the call in words, for errors: "did not <what>".
-            timeout: seconds for the whole answer.
-            max_bytes: size limit of the answer.
-            is_fresh: whether to open a new connection. If a reused one turns out to be closed, the call is repeated.
-                A call that changes something must not be repeated.
-            read: parses the answer.
+        `what` is the call in words, for errors: "did not <what>". `timeout` is that of the whole answer. With
+        `is_fresh`, a new connection is opened: if a reused one turns out to be closed, the call is repeated, and a call
+        that changes something must not be.
         """
         body = (question.model_dump_json() if isinstance(question, BaseModel) else json.dumps(question)).encode()
         call = _Call("POST", path, body, what, timeout, time.monotonic() + timeout, max_bytes, read)

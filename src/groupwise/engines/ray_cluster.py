@@ -109,13 +109,9 @@ class RayCluster:
     ) -> Placed:
         """Place an object on a node with room for it, and return at once.
 
-        Args:
-            make: makes the object on its node, given the node and whether it is that of the caller.
-            name: its name in errors.
-            cpus: that it reserves.
-            gpus: that it reserves; it sees no others.
-            may_restart: whether it is made again, on any node with room, if its process ends.
-            room: reserved room and the part of it; None = on the node with most room.
+        `make` is called there with the node, and whether it is that of the caller. The object reserves `cpus` and
+        `gpus`, and sees no other GPUs. With `may_restart`, it is made again, on any node with room, if its process
+        ends. `room` is reserved room and the part of it; None = on the node with most room.
         """
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as InRoom
 

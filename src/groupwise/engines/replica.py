@@ -103,13 +103,11 @@ class Replica:
         return self._adapter_versions[self._adapters[-1]] if self._adapters else self._handed[self._current][1]
 
     def count(self, **amounts: float) -> None:
-        """Add to its counters, by names of `TALLY`."""
         with self._tally_lock:
             for name, amount in amounts.items():
                 self._tally[name] += amount
 
     def take_tally(self) -> dict[str, float]:
-        """Read its counters and set them to 0."""
         with self._tally_lock:
             tally, self._tally = self._tally, dict.fromkeys(TALLY, 0.0)
             return tally

@@ -168,11 +168,9 @@ class HostedServer:
         threading.Thread(target=self._watch, args=(start,), daemon=True, name=f"watch {name}").start()
 
     def read_url(self) -> str | None:
-        """Its URL; None if it is not started yet."""
         return None if self._process is None else self._process.url
 
     def wait(self) -> str:
-        """Wait until it is healthy or has failed; returns its URL."""
         return self._url.result()
 
     def stop(self) -> None:

@@ -75,7 +75,6 @@ class RecordedRollout:
 
     @property
     def keys(self) -> list[Hashable]:
-        """The state keys, made plain as the loop does."""
         return [to_plain_key(observation.state_key) for observation in self.observations]
 
     def break_rule(self, what: str) -> BrokenRuleError:
@@ -194,7 +193,6 @@ def _require_type(record: object, wanted: type[Record], method: str) -> Record:
 
 
 def iterate_observations(subject: CheckedEnvironment) -> Iterator[tuple[RecordedRollout, Observation]]:
-    """Everything that was shown in the random rollouts, each with its rollout."""
     return ((rollout, seen) for rollout in subject.rollouts for seen in rollout.observations)
 
 

@@ -304,7 +304,6 @@ class DataSet(Part, slot="env"):
         return open_question(task, question, max_steps=self.max_steps)
 
     def identify_content(self, task: Task) -> Mapping[str, str]:
-        """The content that may be in one split only: the prompt, in any case and spacing."""
         return identify_prompt(self._read_prompt(task))
 
     def vocabulary(self) -> tuple[str, ...]:

@@ -71,7 +71,6 @@ class Outcome:
 
     @property
     def ended(self) -> bool:
-        """Whether this was the rollout's last step."""
         return self.terminated or self.truncated
 
 
@@ -80,11 +79,9 @@ class Environment(Protocol):
 
     def observe(self) -> Observation:
         """The current observation; the call changes nothing."""
-        ...
 
     def act(self, action: str) -> Outcome:
         """Carry out an action. An invalid action is a step too, with `accepted` False."""
-        ...
 
 
 @runtime_checkable
@@ -93,7 +90,6 @@ class Forkable(Protocol):
 
     def fork(self) -> Environment:
         """An independent copy in the same state: the same actions give the same outcomes in both."""
-        ...
 
 
 @runtime_checkable
@@ -102,7 +98,6 @@ class Expert(Protocol):
 
     def expert(self) -> str | None:
         """A good next action; None if there is none, or if the rollout has ended."""
-        ...
 
 
 @runtime_checkable
@@ -111,7 +106,6 @@ class HasVocabulary(Protocol):
 
     def vocabulary(self) -> tuple[str, ...]:
         """Every word that an observation, a goal, an admissible or an expert's action may contain."""
-        ...
 
 
 class EnvironmentPart(Protocol):
@@ -122,19 +116,15 @@ class EnvironmentPart(Protocol):
     @property
     def max_steps(self) -> int:
         """How many steps a rollout may take before it is truncated."""
-        ...
 
     def task_set(self, split: str) -> tuple[Task, ...]:
         """The fixed tasks of a split: train, validation or test; no task is in two of them."""
-        ...
 
     def open(self, task: Task) -> Environment:
         """A fresh environment for a rollout; everything about it follows from the task."""
-        ...
 
     def instruction(self) -> str:
         """One line that tells the agent what to do."""
-        ...
 
 
 EnvironmentSlot = Annotated[EnvironmentPart, Slot("env")]

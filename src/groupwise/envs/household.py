@@ -497,7 +497,6 @@ def draw(family: str, rooms: tuple[str, ...], num_receptacles: int, num_objects:
 
 
 def _number_names(kinds: Sequence[str]) -> list[str]:
-    """Names in alphabetical order with a number within each kind: mug 1, mug 2."""
     return [f"{kind} {number}" for kind in sorted(set(kinds)) for number in range(1, kinds.count(kind) + 1)]
 
 

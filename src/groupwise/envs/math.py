@@ -99,7 +99,6 @@ def _read_stated(row: Row) -> tuple[str, str] | None:
 
 
 def _read_boxed(row: Row) -> tuple[str, str] | None:
-    """A worked solution with its answer in a box."""
     text, solution = _find_text(row), row.get("solution")
     return (text, find_last_boxed(solution)) if text is not None and isinstance(solution, str) else None
 

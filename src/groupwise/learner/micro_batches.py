@@ -113,7 +113,6 @@ def split_into_stages(loss: Loss, samples: Sequence[Sample]) -> list[list[Sample
 
 
 def scale_credit(micro: MicroBatch, log_factor_R: torch.Tensor) -> MicroBatch:
-    """Multiply the advantage of each token by the factor of its trajectory."""
     return replace(micro, advantage=micro.advantage * log_factor_R.to(micro.advantage).exp()[micro.trajectory])
 
 

@@ -161,5 +161,4 @@ class WeightCheck:
 
 
 def find_distance(some: Sequence[float], others: Sequence[float]) -> float:
-    """The largest difference; NaN if one of the numbers is NaN."""
     return float(np.max(np.abs(np.subtract(some, others))))

@@ -97,11 +97,8 @@ def make_block_mask(
 ) -> BlockMask:
     """The mask of nodes with the given ends (L) over keys (K).
 
-    Args:
-        end: One past the last node of each node's subtree.
-        source: Node of each key; `NOBODY` for padding, which no query sees.
-        owner: Stretch of each block of keys.
-        stretch: Nodes per stretch; None = one stretch.
+    `source` is the node of each key, or `NOBODY` for padding, which no query sees. `owner` is the stretch of each block
+    of keys, and `stretch` the nodes per stretch; None = one stretch.
     """
     is_padding = source == NOBODY
     nodes = source.masked_fill(is_padding, len(end)).to(torch.int32)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from groupwise.models.output_layer import Head
+from groupwise.models.head import Head
 from groupwise.system import processes
 from groupwise.system.errors import ConfigError
 
@@ -79,7 +79,6 @@ class CausalLM:
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """The type that layers compute in: that of autocast if it is on, else that of the weights."""
         weight = next(self.body.parameters())
         device = weight.device.type
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype

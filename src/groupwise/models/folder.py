@@ -58,7 +58,6 @@ class StoredAdapter:
 
     @property
     def tokenizer_path(self) -> str:
-        """The adapter's folder if it has a tokenizer, else the base model."""
         has_tokenizer = (self.folder / "tokenizer_config.json").is_file()
         return str(self.folder) if has_tokenizer else self.base
 
@@ -353,6 +352,5 @@ def quietly() -> Iterator[None]:
 
 
 def save_model(model: Any, folder: Path, **options: Any) -> None:
-    """Write a model, or only its adapter, in the Hugging Face layout, by `save_pretrained`."""
     with quietly():
         model.save_pretrained(folder, **options)

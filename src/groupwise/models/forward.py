@@ -15,8 +15,7 @@ from transformers import PreTrainedModel
 from groupwise.data.samples import Sample, find_longest
 from groupwise.models.attention import make_pack_inputs
 from groupwise.models.causal_lm import CausalLM
-from groupwise.models.head import compute_head_logps
-from groupwise.models.output_layer import Tiling
+from groupwise.models.head import Tiling, compute_head_logps
 from groupwise.models.pack import Pack, PaddedRows, pack, pad_within_budget
 from groupwise.system.errors import ConfigError
 

@@ -37,7 +37,6 @@ class ModelPlan:
 
     @cached_property
     def weights(self) -> list[torch.Tensor]:
-        """The weights, on no device: sizes without numbers."""
         return list(self.sketch().parameters())
 
     def sketch(self) -> Any:

@@ -60,7 +60,6 @@ class SampleLayout:
 
     @property
     def target(self) -> torch.Tensor:
-        """Token id of each trained token (T)."""
         return self.predictions.target[self.predictions.back]
 
     def to(self, device: torch.device | str) -> Self:

@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from groupwise.engines.static_cache import step as graph_capture
-from groupwise.engines.static_cache.step import WARM_UPS, GraphPool
+from groupwise.engines.static_cache import passes as graph_capture
+from groupwise.engines.static_cache.passes import WARM_UPS, GraphPool
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from groupwise.engines.static_cache.cache import LaneCache, Row, UnreadRow, lay_
 from groupwise.engines.static_cache.engine import StaticCacheEngine
 from groupwise.engines.static_cache.layer_operations import attend_rows, rotate_and_store
 from groupwise.engines.static_cache.own_layers import OwnLayers, has_own_layers
-from groupwise.engines.static_cache.prefill import FlatPrefill, list_unread, round_up_tokens
+from groupwise.engines.static_cache.passes import FlatPrefill, list_unread, round_up_tokens
 from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.system.errors import EngineFault
 from tests.unit.engines.layer_kernel_cases import CASES, measure_gap

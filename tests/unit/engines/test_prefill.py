@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.engines.static_cache.cache import LaneCache, UnreadRow
-from groupwise.engines.static_cache.prefill import SLACK, WASTE, Prefill
+from groupwise.engines.static_cache.passes import SLACK, WASTE, Prefill
 
 LIGHT = 8192
 BUDGET = 4 * LIGHT

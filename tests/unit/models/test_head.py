@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from groupwise.models import head
-from groupwise.models.fused_head import FusedHeadLogps
-from groupwise.models.head import Sums, add_tile, compute_head_logps
-from groupwise.models.output_layer import Head, Tiling
+from groupwise.models.head import FusedHeadLogps, Head, Sums, Tiling, add_tile, compute_head_logps
 from groupwise.models.pack import Predictions
 
 LOGITS = (1.0, 2.0, 0.0, -1.0)

@@ -106,7 +106,6 @@ def _copy_resized(stored: torch.Tensor, lanes: int, width: int) -> torch.Tensor:
 
 
 def make_additive_mask(is_seen: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """An additive mask: 0 for visible columns, else -inf."""
     return torch.zeros_like(is_seen, dtype=dtype).masked_fill_(~is_seen, -torch.inf)
 
 
@@ -135,7 +134,6 @@ class Row:
         return self.request.max_tokens - self.num_sampled
 
     def columns_after(self, steps: int) -> int:
-        """Columns that it fills after some more steps."""
         return len(self.request.prompt_ids) - 1 + self.num_sampled + min(steps, self.tokens_left)
 
 
@@ -423,7 +421,6 @@ class TableSizes:
 
     @property
     def lengths(self) -> list[int]:
-        """The lengths of all columns, in their order."""
         return [*[self.tokens] * 3, self.rows + 1, self.lanes, *[self.rows] * 4, *[self.tiles] * 2]
 
 
@@ -483,7 +480,6 @@ def join_columns(columns: Sequence[Integers]) -> Integers:
 
 
 def _list_starts(lengths: Sequence[int]) -> list[int]:
-    """The start of each column, and the end of the last."""
     return [0, *accumulate(-(-length // ALIGNED) * ALIGNED for length in lengths)]
 
 

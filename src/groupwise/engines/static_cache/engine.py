@@ -24,8 +24,13 @@ from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.sampling import draw_uniforms
 from groupwise.engines.static_cache.cache import HeadShape, LaneCache, LaneState, LaneTable, Row, UnreadRow
 from groupwise.engines.static_cache.own_layers import OwnLayers
-from groupwise.engines.static_cache.prefill import LIGHT_OPERATIONS, MAX_LIGHT_TOKENS, FlatPrefill, Prefill
-from groupwise.engines.static_cache.step import DecodingStep
+from groupwise.engines.static_cache.passes import (
+    LIGHT_OPERATIONS,
+    MAX_LIGHT_TOKENS,
+    DecodingStep,
+    FlatPrefill,
+    Prefill,
+)
 from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.parts.slots import CAPABILITIES
 from groupwise.system.errors import EngineFault
@@ -122,7 +127,6 @@ class StaticCacheEngine:
         return self._plain.score(sequences, temperature=temperature)
 
     def make_layers_trial(self) -> LayersTrial | None:
-        """The trial that compares our own layers with the model's; None without own layers."""
         if self._layers is None:
             return None
         return LayersTrial(self._model, self._layers, self._heads, self.dtype, self._limit)
@@ -379,7 +383,6 @@ class LayersTrial:
 
     @torch.no_grad()
     def measure_gap(self) -> float:
-        """Relative difference of the last hidden states of our layers and the model's."""
         sequences = self._draw_sequences()
         return _find_relative_gap(
             self._read_by_ours(sequences, len(self.heads)), self._read_by(self.model.base_model, sequences)

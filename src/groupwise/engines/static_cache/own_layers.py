@@ -85,7 +85,6 @@ class OwnLayers:
             torch.cuda.empty_cache()  # joint weights do not fit into the memory of the single ones
 
     def take_first(self, num: int) -> OwnLayers:
-        """The same with only the first layers."""
         shorter = copy.copy(self)
         shorter._layers = self._layers[:num]
         return shorter

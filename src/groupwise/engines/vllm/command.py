@@ -73,16 +73,9 @@ def vllm_command(
 ) -> tuple[list[str], dict[str, str]]:
     """The command that starts a server for a model's folder, and its environment variables.
 
-    Args:
-        model: the model's folder in the Hugging Face layout.
-        port: on this machine only.
-        served_model_name: the model's name in requests.
-        dtype: of the computation, such as `float32`.
-        max_model_len: maximum number of tokens of a prompt and its response together; None = the model's limit.
-        python: the interpreter of an environment with vLLM.
-        lora_rank: largest rank of the adapters that it will load; 0 = it loads whole weights.
-        gpu_memory: fraction of the GPU's memory; None = it computes on the CPU.
-        extra: further flags, which override ours.
+    Requests name the model `served_model_name`. `max_model_len` limits a prompt with its response; None = the model's
+    limit. `python` is the interpreter of an environment with vLLM. Adapters have at most rank `lora_rank`; 0 = whole
+    weights are loaded. `gpu_memory` is a fraction; None = it computes on the CPU. Flags in `extra` override ours.
     """
     has_scale_out = find_vllm(python)
     check_heads(model, on_gpu=gpu_memory is not None)

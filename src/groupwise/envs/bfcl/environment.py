@@ -183,7 +183,6 @@ class BfclEnvironment(SteppedEnvironment):
         return result
 
     def _is_on_the_way(self) -> bool:
-        """Whether the services are in the state after the stored answers so far."""
         return self._digest == self._truth[self._turn].digests[self._followed]
 
     def _end_turn(self) -> Outcome:

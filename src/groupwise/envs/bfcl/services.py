@@ -155,7 +155,6 @@ def _find_owners(classes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _bind_arguments(owner: str, call: Call) -> Mapping[str, Any] | None:
-    """The arguments by name, or None where they do not fit."""
     try:
         return dict(_inspect_signature(owner, call.name).bind(*call.values, **call.named).arguments)
     except TypeError:
@@ -164,7 +163,6 @@ def _bind_arguments(owner: str, call: Call) -> Mapping[str, Any] | None:
 
 @cache
 def _inspect_signature(owner: str, name: str) -> inspect.Signature:
-    """How a service's function is called, without `self`."""
     return inspect.signature(getattr(_load_class(owner)(), name))
 
 

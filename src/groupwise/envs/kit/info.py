@@ -21,7 +21,6 @@ STAGES = ("read", "fits", "right")
 
 
 def write_text(text: str) -> str:
-    """Policy text for step info: without lone surrogates, cut to `MAX_TEXT_CHARACTERS`."""
     return escape_surrogates(text[:MAX_TEXT_CHARACTERS])
 
 

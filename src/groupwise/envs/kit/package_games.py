@@ -142,7 +142,6 @@ class PackageGame(Protocol):
 
     def play(self, action: str) -> GameReply:
         """Take an action."""
-        ...
 
 
 class GameEnvironment(SteppedEnvironment):
@@ -223,7 +222,6 @@ def _build_task_sets(
 
 
 def summarise_error(error: Exception) -> str:
-    """An exception of a game in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" *")]
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
@@ -235,7 +233,6 @@ def _lend_random(chances: PrivateRandom) -> Iterator[None]:
 
 
 def digest_instance(*parts: Any) -> str:
-    """A digest of an instance, equal in every process."""
     return hashlib.sha256(json.dumps([_to_json(part) for part in parts]).encode()).hexdigest()[:16]
 
 

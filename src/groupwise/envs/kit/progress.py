@@ -81,7 +81,6 @@ class SteppedEnvironment:
 
 
 def show_text(text: str) -> Observation:
-    """An observation whose text is its state key."""
     return Observation(text=text, state_key=text)
 
 

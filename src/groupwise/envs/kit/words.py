@@ -41,5 +41,4 @@ def to_one_line(text: str) -> str:
 
 
 def prepend_goal(goal: str, text: str) -> str:
-    """A text after its goal, for prompts without a separate goal."""
     return f"Task: {goal} {text}"

@@ -130,7 +130,6 @@ class BoxesEnvironment(SteppedEnvironment):
 
 
 def find_next_move(level: BoxLevel, position: Position, plan: dict[Position, str]) -> str | None:
-    """The next move of a shortest solution, None if there is none; `plan` caches solutions."""
     if position not in plan:
         plan |= find_shortest_solution(level, position)
     return plan.get(position)

@@ -22,7 +22,7 @@ from groupwise.envs.part_queries import ask_task_set
 from groupwise.models import attention_gpu as on_gpu
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.forward import Forward, ForwardSettings
-from groupwise.models.output_layer import VOCABULARY_TILE, cut_tiles
+from groupwise.models.head import VOCABULARY_TILE, cut_tiles
 from groupwise.models.pack import Chains, pack
 from groupwise.rollout.actions import Action, ActionParser, Admissible
 from groupwise.rollout.environment_runner import InProcess
@@ -125,7 +125,7 @@ def _make_inputs(shape: MicroBatchShape) -> dict[str, Any]:
 
 
 class HeadOutline(torch.autograd.Function):
-    """The memory of the fused head (`models.fused_head`), tile by tile, without its arithmetic.
+    """The memory of the fused head (`models.head`), tile by tile, without its arithmetic.
 
     Axes: U predicting nodes, H hidden, V vocabulary.
     """

@@ -109,7 +109,6 @@ class FileTransferEngine(WeightTransferEngine[FileInitInfo, FileUpdateInfo]):  #
 
 
 def read_weights(path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights of a file, one at a time."""
     with safe_open(path, framework="pt", device="cpu") as file:
         for name in file.keys():  # noqa: SIM118 - it is no mapping
             yield name, file.get_tensor(name)
