@@ -79,18 +79,6 @@ class JsonLines:
         return cls(path, is_compressed=read_first_bytes(path).startswith(GZIP_MAGIC))
 
     def values(self, progress: Progress | None = None) -> Iterator[tuple[int, Any]]:
-        for number, line in self._read_lines(progress):
-            try:
-                value = parse_json(line.decode("utf-8"))
-            except ValueError as error:
-                raise self._make_line_error(number, line, error) from None
-            yield number, value
-
-    def first(self) -> Any:
-        """The first line's value; None if all lines are blank."""
-        return next((value for _, value in self.values()), None)
-
-    def _read_lines(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
         number = done = reported = 0
         try:
             with self.path.open("rb", buffering=_BUFFER_BYTES) as file:
@@ -110,8 +98,13 @@ class JsonLines:
                         progress(file.tell() if self.is_compressed else done)
                     if number == 1 and line.startswith(_BYTE_ORDER_MARK):
                         line = line[len(_BYTE_ORDER_MARK) :]
-                    if not line.isspace():
-                        yield number, line
+                    if line.isspace():
+                        continue
+                    try:
+                        value = parse_json(line.decode("utf-8"))
+                    except ValueError as error:
+                        raise self._make_line_error(number, line, error) from None
+                    yield number, value
                 if progress is not None:
                     progress(file.tell())
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -123,6 +116,10 @@ class JsonLines:
             raise FileError(
                 f"{self.path}, after line {number}: cannot be read any further ({error.strerror}); check the disk"
             ) from error
+
+    def first(self) -> Any:
+        """The first line's value; None if all lines are blank."""
+        return next((value for _, value in self.values()), None)
 
     def _make_line_error(self, number: int, line: bytes, error: Exception) -> FileError:
         where = f"{self.path}, line {number}"
@@ -217,4 +214,4 @@ def read_jsonl_rows(
     """Every row after the header, with its line number."""
     values = lines.values(progress)
     next(values)
-    yield from values
+    return values
