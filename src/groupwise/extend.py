@@ -2,126 +2,58 @@
 
 from groupwise.extend import Part, StepTable, TokenCredit
 
-Each name is loaded at its first use, so a part can be defined without torch.
+A part can be defined without torch.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from groupwise.system.lazy_names import import_when_asked
-
-if TYPE_CHECKING:
-    from groupwise.data.credit import Comparison, Credit, Derivation, Shared, TokenCredit, TokenTrace, WeightedSum
-    from groupwise.data.past_rollouts import PastRollout, ReplayedRollout
-    from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
-    from groupwise.data.samples import Pair, PolicyRole, PromptAndResponse, Sample, Totals
-    from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
-    from groupwise.data.step_table import StepTable
-    from groupwise.data.token_table import TokenTable
-    from groupwise.engines.conformance import check_engine
-    from groupwise.engines.engine import Engine, Generation, Request, VersionSpan
-    from groupwise.engines.model_source import ModelSource
-    from groupwise.envs import Environment, Observation, Outcome, Progress
-    from groupwise.learner import Learned, Learner, LearnerConfig, LearnerSlot, WeightSync, WeightSyncSlot
-    from groupwise.losses import (
-        ENTROPY,
-        OLD_LOGP,
-        PAIRS,
-        REFERENCE_LOGP,
-        SPANS,
-        LossResult,
-        PairSums,
-        PairTerms,
-        PolicyLoss,
-        Tally,
-        TokenColumns,
-        TokenLoss,
-        TrajectorySums,
-        share_of_pairs,
-        share_of_step,
-    )
-    from groupwise.parts.part import Part, Slot
-    from groupwise.parts.slots import Draw, EngineSlot, Loss
-    from groupwise.parts.stateful import ObservedUpdate, PartState
-    from groupwise.rollout import Group, PlanTools, Played, PlayedRound, RolloutRequest
-    from groupwise.rollout.forks import Fork
-    from groupwise.rollout.judges import JudgeQuestion
-    from groupwise.rollout.scorers import Continuation, Tools
-    from groupwise.store.rollout_index import PastRollouts
-    from groupwise.system.errors import (
-        ConfigError,
-        EngineFault,
-        EnvironmentFault,
-        GroupwiseError,
-        RecordError,
-        TrainingError,
-    )
-    from groupwise.training.config.engine_config import LocalEngine
-    from groupwise.training.config.run_config import WarmStartConfig
-
-PLACES = {
-    "groupwise.data.credit": (
-        "Comparison",
-        "Credit",
-        "Derivation",
-        "WeightedSum",
-        "Shared",
-        "TokenCredit",
-        "TokenTrace",
-    ),
-    "groupwise.data.past_rollouts": ("PastRollout", "ReplayedRollout"),
-    "groupwise.data.records": ("Origin", "Step", "StopReason", "Task", "Trajectory"),
-    "groupwise.data.samples": ("Pair", "PromptAndResponse", "Sample", "Totals", "PolicyRole"),
-    "groupwise.data.segments": ("BoolArray", "FloatArray", "IntArray", "Segments"),
-    "groupwise.data.step_table": ("StepTable",),
-    "groupwise.data.token_table": ("TokenTable",),
-    "groupwise.engines.conformance": ("check_engine",),
-    "groupwise.engines.engine": ("Engine", "Generation", "Request", "VersionSpan"),
-    "groupwise.engines.model_source": ("ModelSource",),
-    "groupwise.envs": ("Environment", "Observation", "Outcome", "Progress"),
-    "groupwise.learner": ("Learned", "Learner", "LearnerConfig", "LearnerSlot", "WeightSync", "WeightSyncSlot"),
-    "groupwise.losses": (
-        "ENTROPY",
-        "LossResult",
-        "OLD_LOGP",
-        "PAIRS",
-        "PairSums",
-        "PairTerms",
-        "PolicyLoss",
-        "REFERENCE_LOGP",
-        "SPANS",
-        "Tally",
-        "TokenColumns",
-        "TokenLoss",
-        "TrajectorySums",
-        "share_of_pairs",
-        "share_of_step",
-    ),
-    "groupwise.parts.part": ("Part", "Slot"),
-    "groupwise.parts.slots": ("Draw", "EngineSlot", "Loss"),
-    "groupwise.parts.stateful": ("ObservedUpdate", "PartState"),
-    "groupwise.rollout": ("RolloutRequest", "Group", "PlanTools", "Played", "PlayedRound"),
-    "groupwise.rollout.forks": ("Fork",),
-    "groupwise.rollout.judges": ("JudgeQuestion",),
-    "groupwise.rollout.scorers": ("Continuation", "Tools"),
-    "groupwise.store.rollout_index": ("PastRollouts",),
-    "groupwise.system.errors": (
-        "ConfigError",
-        "EngineFault",
-        "EnvironmentFault",
-        "GroupwiseError",
-        "RecordError",
-        "TrainingError",
-    ),
-    "groupwise.training.config.engine_config": ("LocalEngine",),
-    "groupwise.training.config.run_config": ("WarmStartConfig",),
-}
-"""The module that defines each name."""
-
-__getattr__ = import_when_asked(
-    __name__, {name: f"{module}:{name}" for module, names in PLACES.items() for name in names}
+from groupwise.data.credit import Comparison, Credit, Derivation, Shared, TokenCredit, TokenTrace, WeightedSum
+from groupwise.data.past_rollouts import PastRollout, ReplayedRollout
+from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
+from groupwise.data.samples import Pair, PolicyRole, PromptAndResponse, Sample, Totals
+from groupwise.data.segments import BoolArray, FloatArray, IntArray, Segments
+from groupwise.data.step_table import StepTable
+from groupwise.data.token_table import TokenTable
+from groupwise.engines.conformance import check_engine
+from groupwise.engines.engine import Engine, Generation, Request, VersionSpan
+from groupwise.engines.model_source import ModelSource
+from groupwise.envs import Environment, Observation, Outcome, Progress
+from groupwise.learner import Learned, Learner, LearnerConfig, LearnerSlot, WeightSync, WeightSyncSlot
+from groupwise.losses import (
+    ENTROPY,
+    OLD_LOGP,
+    PAIRS,
+    REFERENCE_LOGP,
+    SPANS,
+    LossResult,
+    PairSums,
+    PairTerms,
+    PolicyLoss,
+    Tally,
+    TokenColumns,
+    TokenLoss,
+    TrajectorySums,
+    share_of_pairs,
+    share_of_step,
 )
+from groupwise.parts.part import Part, Slot
+from groupwise.parts.slots import Draw, EngineSlot, Loss
+from groupwise.parts.stateful import ObservedUpdate, PartState
+from groupwise.rollout import Group, PlanTools, Played, PlayedRound, RolloutRequest
+from groupwise.rollout.forks import Fork
+from groupwise.rollout.judges import JudgeQuestion
+from groupwise.rollout.scorers import Continuation, Tools
+from groupwise.store.rollout_index import PastRollouts
+from groupwise.system.errors import (
+    ConfigError,
+    EngineFault,
+    EnvironmentFault,
+    GroupwiseError,
+    RecordError,
+    TrainingError,
+)
+from groupwise.training.config.engine_config import LocalEngine
+from groupwise.training.config.run_config import WarmStartConfig
 
 __all__ = [
     "ENTROPY",
