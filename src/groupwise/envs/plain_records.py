@@ -15,7 +15,7 @@ import math
 import reprlib
 from collections.abc import Hashable, Mapping
 from operator import countOf
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -45,45 +45,65 @@ _SHOWN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset, np
 
 
 def to_plain_observation(seen: object) -> Observation:
-    if type(seen) is Observation:
-        text, key, admissible, goal = seen.text, seen.state_key, seen.admissible, seen.goal
-        if (
-            type(text) is type(goal) is str
-            and (type(key) is str or key is None)
-            and (
-                admissible is None
-                or (
-                    type(admissible) is tuple
-                    and countOf(map(type, admissible), str) == len(admissible) <= MAX_RECORD_CHARACTERS
-                )
-            )
-        ):
-            # This runs at every step: one check of all texts together is the fastest.
-            whole = f"{text}{goal}{key or ''}{''.join(admissible or ())}"
-            if len(whole) <= MAX_RECORD_CHARACTERS and (whole.isascii() or is_whole(whole)):
-                return seen
-    return _rebuild_observation(seen)
+    """An observation of plain values; the same object if it is plain already."""
+    return _rebuild_observation(seen) if list_unplain_observations({0: seen}) else cast(Observation, seen)
 
 
 def to_plain_outcome(outcome: object) -> Outcome:
-    if type(outcome) is Outcome:
-        reward, note, terminated, truncated = outcome.reward, outcome.note, outcome.terminated, outcome.truncated
-        accepted, success, info, seen = outcome.accepted, outcome.success, outcome.info, outcome.observation
-        if (
-            type(reward) is float
-            and -LARGEST_REWARD <= reward <= LARGEST_REWARD
-            # Compared by identity, which costs a third of asking for the type.
-            and (terminated is False or terminated is True)
-            and (truncated is False or truncated is True)
-            and (accepted is True or accepted is False)
-            and (success is None or success is True or success is False)
-            and (note is NO_NOTE or (type(note) is str and not note))
-            and (info is NO_INFO or (type(info) is dict and not info))
-            and type(seen) is Observation
-            and to_plain_observation(seen) is seen
-        ):
-            return outcome
-    return _rebuild_outcome(outcome)
+    """An outcome of plain values; the same object if it is plain already."""
+    return _rebuild_outcome(outcome) if list_unplain_outcomes({0: outcome}) else cast(Outcome, outcome)
+
+
+def list_unplain_observations(observations: Mapping[int, object]) -> list[int]:
+    """The numbers of the observations that are not of plain values yet.
+
+    Every observation of a run passes this loop: nearly all are plain, and their check calls no function of ours.
+    """
+    unplain = []
+    for number, seen in observations.items():
+        if type(seen) is Observation:
+            text, key, admissible, goal = seen.text, seen.state_key, seen.admissible, seen.goal
+            if (
+                type(text) is type(goal) is str
+                and (type(key) is str or key is None)
+                and (
+                    admissible is None
+                    or (
+                        type(admissible) is tuple
+                        and countOf(map(type, admissible), str) == len(admissible) <= MAX_RECORD_CHARACTERS
+                    )
+                )
+            ):
+                # One check of all texts together is the fastest.
+                whole = f"{text}{goal}{key or ''}{''.join(admissible or ())}"
+                if len(whole) <= MAX_RECORD_CHARACTERS and (whole.isascii() or is_whole(whole)):
+                    continue
+        unplain.append(number)
+    return unplain
+
+
+def list_unplain_outcomes(outcomes: Mapping[int, object]) -> list[int]:
+    """The numbers of the outcomes that are not of plain values yet."""
+    unplain, observations = list[int](), dict[int, object]()
+    for number, outcome in outcomes.items():
+        if type(outcome) is Outcome:
+            reward, note, terminated, truncated = outcome.reward, outcome.note, outcome.terminated, outcome.truncated
+            accepted, success, info, seen = outcome.accepted, outcome.success, outcome.info, outcome.observation
+            if (
+                type(reward) is float
+                and -LARGEST_REWARD <= reward <= LARGEST_REWARD
+                # Compared by identity, which costs a third of asking for the type.
+                and (terminated is False or terminated is True)
+                and (truncated is False or truncated is True)
+                and (accepted is True or accepted is False)
+                and (success is None or success is True or success is False)
+                and (note is NO_NOTE or (type(note) is str and not note))
+                and (info is NO_INFO or (type(info) is dict and not info))
+            ):
+                observations[number] = seen
+                continue
+        unplain.append(number)
+    return [*unplain, *list_unplain_observations(observations)]
 
 
 def _rebuild_observation(seen: object) -> Observation:

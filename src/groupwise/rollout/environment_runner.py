@@ -15,11 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from socket import socket
 from time import perf_counter
-from typing import Protocol, Self, TypeVar, TypeVarTuple, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, TypeVarTuple, runtime_checkable
 
 from groupwise.data.records import StopReason, Task
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Forkable, Observation, Outcome
-from groupwise.envs.plain_records import to_plain_advice, to_plain_observation, to_plain_outcome
+from groupwise.envs.plain_records import (
+    list_unplain_observations,
+    list_unplain_outcomes,
+    to_plain_advice,
+    to_plain_observation,
+    to_plain_outcome,
+)
 from groupwise.system.errors import EnvironmentFault
 from groupwise.system.quoted_errors import MAX_SEARCHED_CHARACTERS, quote_error
 from groupwise.system.secrets import redact
@@ -121,12 +127,13 @@ class InProcess:
         for number, task in tasks.items():
             try:
                 environment = self._environments[number] = self._env.open(task)
-                answers[number] = to_plain_observation(environment.observe())
+                answers[number] = environment.observe()
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
                 answers[number] = fault_of(error)
                 self._environments.pop(number, None)
+        self._convert(list_unplain_observations(answers), answers, to_plain_observation)
         return answers
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
@@ -137,13 +144,24 @@ class InProcess:
         # Like `call_guarded`, but inline: this runs for every step of every environment.
         for number, text in actions.items():
             try:
-                answers[number] = to_plain_outcome(environments[number].act(text))
+                answers[number] = environments[number].act(text)
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
                 answers[number] = fault_of(error)
                 del environments[number]
+        self._convert(list_unplain_outcomes(answers), answers, to_plain_outcome)
         return answers
+
+    def _convert(
+        self, numbers: Sequence[int], answers: dict[int, Any], to_plain: Callable[[object], Observation | Outcome]
+    ) -> None:
+        """Convert the answers that are not of plain values, if their environments have not failed before."""
+        for number in numbers:
+            if number in self._environments:
+                answers[number] = call_guarded(to_plain, answers[number])
+                if isinstance(answers[number], Fault):
+                    del self._environments[number]
 
     def ask_experts(self, numbers: Sequence[int]) -> dict[int, Advice]:
         def ask(number: int) -> str | NoExpert | None:
