@@ -2,7 +2,8 @@
 
 For each tree (a checkout; by default this one): lines of `src` by kind, files, packages; functions, files and calls of
 groupwise that one update of the household example executes, and `groupwise explain` of one step after its imports.
-Counted with `sys.setprofile` in the main process of the run.
+Counted with `sys.setprofile` in the main process of the run. List, set and dict comprehensions are counted apart:
+Python 3.12 runs them inline, and 3.11 calls them like functions.
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ HERE = Path(__file__).parents[1]
 COUNT = """
 import sys, threading
 class Count:
-    def __init__(self): self.calls, self.names, self.files = 0, set(), set()
+    def __init__(self): self.calls, self.names, self.inline, self.files = 0, set(), set(), set()
     def __call__(self, frame, event, argument):
         code = frame.f_code
         if event == "call" and "/groupwise/" in code.co_filename:
             self.calls += 1
-            self.names.add((code.co_filename, code.co_qualname))
+            is_inline = code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>")
+            where = code.co_filename, code.co_qualname, code.co_firstlineno
+            (self.inline if is_inline else self.names).add(where)
             self.files.add(code.co_filename)
     def __enter__(self): threading.setprofile(self); sys.setprofile(self); return self
     def __exit__(self, *error): sys.setprofile(None); threading.setprofile(None)
-    def show(self): return {"functions": len(self.names), "files": len(self.files), "calls": self.calls}
+    def show(self):
+        counts = {"functions": len(self.names), "comprehensions": len(self.inline)}
+        return {**counts, "files": len(self.files), "calls": self.calls}
 """
 UPDATE = (
     COUNT

@@ -213,7 +213,8 @@ def test_only_targets_that_train_reach_the_head(name: str, monkeypatch: pytest.M
     made.learn(samples, totals)
     num_passes = (OLD_LOGP in loss.needs) + (REFERENCE_LOGP in loss.needs) + 2 * (1 + hasattr(loss, "first_pass"))
     assert totals.tokens < sum(len(sample.response_ids) for sample in samples if sample.trains)
-    stages = split_into_stages(loss, [sample for sample in samples if sample.num_trained])
+    trained = [sample for sample in samples if sample.num_trained]
+    stages = split_into_stages(loss, trained) if hasattr(loss, "order_turns") else [trained]
     num_carried = sum(
         sample.num_trained for stage in stages[:-1] for sample in stage
     )  # asked again what became of them

@@ -216,10 +216,8 @@ class LocalLearner:
         training = [samples[number] for number in find_training(samples)]
         if not training:
             raise TrainingError("no sample of the update trains; leave the update out")
-        stages = [
-            _deal_minibatches(stage, config.minibatches, whole=whole)
-            for stage in split_into_stages(self._loss, training)
-        ]
+        ordered = split_into_stages(self._loss, training) if hasattr(self._loss, "order_turns") else [training]
+        stages = [_deal_minibatches(stage, config.minibatches, whole=whole) for stage in ordered]
         batches = [batch for stage in stages for batch in stage]
         shares = [totals]
         if len(batches) > 1:

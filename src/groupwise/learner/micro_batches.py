@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,7 +15,6 @@ from groupwise.data.samples import Sample, keep_trained
 from groupwise.losses.token_columns import TokenColumns
 from groupwise.models.pack import Pack, PaddedRows, spread_over_tokens
 from groupwise.parts.part import name_of
-from groupwise.parts.slots import Loss
 from groupwise.system.errors import ConfigError, RecordError
 
 Number = TypeVar("Number", float, float | tuple[float, ...])
@@ -58,9 +57,8 @@ def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | Padde
     device = layouts[0].sample.device
     behaviour = keep_trained(samples, [sample.logp_behaviour for sample in samples])
     advantage = keep_trained(samples, [sample.advantage for sample in samples])
-    step = torch.tensor([sample.step for sample in samples], device=device)
-    trajectory = torch.tensor([sample.trajectory for sample in samples], device=device)
-    group = torch.tensor([sample.group for sample in samples], device=device)
+    numbers = torch.tensor([(sample.step, sample.trajectory, sample.group) for sample in samples], device=device)
+    step, trajectory, group = numbers.unbind(1)
     named = _list_by_name("column", [sample.columns for sample in samples])
     credit = _list_by_name("channel", [sample.channels for sample in samples])
     channels = {name: keep_trained(samples, values) for name, values in credit.items()}
@@ -93,14 +91,12 @@ def make_micro_batches(samples: Sequence[Sample], layouts: Sequence[Pack | Padde
     ]
 
 
-def split_into_stages(loss: Loss, samples: Sequence[Sample]) -> list[list[Sample]]:
-    """The samples of each stage, in learning order; one stage, unless the loss orders turns.
+def split_into_stages(loss: Any, samples: Sequence[Sample]) -> list[list[Sample]]:
+    """The samples of each stage, in learning order, for a loss that learns turns one after the other.
 
-    Some losses learn the turns of a rollout one after the other. Such a loss returns which turns are learned together
-    (`order_turns`). After each stage, `carry` returns the log of a factor on the advantages of the later stages.
+    Such a loss returns which turns are learned together (`order_turns`). After each stage, `carry` returns the log of a
+    factor on the advantages of the later stages.
     """
-    if not hasattr(loss, "order_turns") or not samples:
-        return [list(samples)]
     num_turns = max(sample.step for sample in samples) + 1
     order = [list(turns) for turns in loss.order_turns(num_turns)]
     if sorted(turn for turns in order for turn in turns) != list(range(num_turns)):

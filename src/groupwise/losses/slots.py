@@ -19,7 +19,7 @@ from groupwise.parts.part import Slot
 
 def read_declared(parts: Iterable[object], name: str) -> frozenset[str]:
     """The union of what these parts declare under a name."""
-    return frozenset().union(*(getattr(part, name, ()) for part in parts))
+    return frozenset().union(*[getattr(part, name, ()) for part in parts])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -67,12 +67,12 @@ class Algorithm(Part):
 
     @property
     def credit_filters(self) -> tuple[slots.CreditFilter, ...]:
-        return tuple(cast(slots.CreditFilter, part) for part in self.filters if getattr(part, "reads_credit", False))
+        return tuple([cast(slots.CreditFilter, part) for part in self.filters if getattr(part, "reads_credit", False)])
 
     def estimator_table(self, table: StepTable) -> StepTable:
         """The table with the filters that do not read the advantages: the estimator may ask which steps they drop."""
         return table.with_filters(
-            tuple(cast(slots.Filter, part) for part in self.filters if not getattr(part, "reads_credit", False))
+            [cast(slots.Filter, part) for part in self.filters if not getattr(part, "reads_credit", False)]
         )
 
     def credit(self, table: StepTable) -> Credit:

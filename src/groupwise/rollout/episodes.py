@@ -33,12 +33,12 @@ class PlayStopped(Exception):
     """Rollouts were stopped before they had ended."""
 
 
+@dataclass(frozen=True, eq=False)
 class StopSignal:
     """A signal to stop, given once. The episode loop checks it between steps and while it waits for answers."""
 
-    def __init__(self) -> None:
-        self.given: Future[None] = Future()
-        """Done once the signal is given; it can be waited for together with the futures of an engine."""
+    given: Future[None] = field(default_factory=Future)
+    """Done once the signal is given; it can be waited for together with the futures of an engine."""
 
     def give(self) -> None:
         if not self.given.done():

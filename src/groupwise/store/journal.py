@@ -223,28 +223,29 @@ class Journal:
         with self._transaction(f"update {number}"):
             before = self._digest_before(number)
             self._insert("updates", [(number, update.version, None)])
-            self._insert("metrics", ((number, name, value) for name, value in sorted(update.metrics.items())))
+            self._insert("metrics", [(number, name, value) for name, value in sorted(update.metrics.items())])
             self._insert(
                 "trajectories",
                 map(_trajectory_values, [number] * len(update.credit), update.trajectories, update.credit),
             )
             self._insert(
                 "faults",
-                ((number, t.task.id, t.rollout, t.stop.value, len(t.steps), t.error or "") for t in update.faults),
+                [(number, t.task.id, t.rollout, t.stop.value, len(t.steps), t.error or "") for t in update.faults],
             )
             write_past_rollouts(self._database, number, update.trajectories, update.credit)
-            write_replayed(self._database, number, update.replayed)
+            if update.replayed:
+                write_replayed(self._database, number, update.replayed)
             for rollout in update.set_aside:
                 *about, origin, _, steps, _, _ = _trajectory_values(number, rollout.trajectory, ())
                 self._insert("set_aside", [(*about, origin, rollout.by, steps)])
             asked_for = sorted(update.request_words.items())
-            self._insert("asked_for", ((number, *rollout, words) for rollout, words in asked_for))
+            self._insert("asked_for", [(number, *rollout, words) for rollout, words in asked_for])
             self._insert(
                 "part_states",
-                (
+                [
                     (number, state.path, state.kind, pack_blob(state.state), pack_blob(state.columns))
                     for state in update.states
-                ),
+                ],
             )
             for following, pending in update.pending.items():
                 contents = enumerate([pending.clock, *pending.contents], start=CLOCK)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -21,11 +22,11 @@ from groupwise.store.journal_file import JournalDatabase, pack_blob, report_dama
 from groupwise.system.errors import FileError
 
 
+@dataclass(frozen=True)
 class PastRollouts:
     """Past rollouts by task, read from a journal."""
 
-    def __init__(self, database: JournalDatabase) -> None:
-        self._database = database
+    _database: JournalDatabase
 
     def recent(self, task: str, *, max_rollouts: int, since: int = 0) -> list[PastRollout]:
         """The newest rollouts of a task, newest update first, sampled by policy version `since` or later.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from groupwise.store.journal import Alarm, Update
@@ -95,13 +96,15 @@ class ObserverList(RunObserver):
         return any(getattr(handler, "__func__", handler) is not ours for handler in handlers)
 
 
+@dataclass
 class Stopwatch:
     """Measures the seconds of each stage of an update, and notifies the observer when a stage begins."""
 
-    def __init__(self, observer: RunObserver, number: int) -> None:
-        self.seconds: dict[str, float] = {}
-        self._observer, self._number = observer, number
-        self._current, self._since = "", 0.0
+    _observer: RunObserver
+    _number: int
+    seconds: dict[str, float] = field(default_factory=dict)
+    _current: str = ""
+    _since: float = 0.0
 
     def begin_stage(self, name: str) -> None:
         now = time.perf_counter()

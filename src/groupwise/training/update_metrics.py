@@ -256,7 +256,7 @@ def compute_age_metrics(chosen: Sequence[Trajectory], version: int) -> dict[str,
 
 def compute_credit_metrics(batch: CreditedBatch) -> dict[str, float]:
     """Metrics of the advantages of the steps that were sampled for this update; empty if there are none."""
-    end = sum(len(trajectory.steps) for trajectory in batch.trajectories[: batch.num_fresh])
+    end = sum([len(trajectory.steps) for trajectory in batch.trajectories[: batch.num_fresh]])
     if not end:
         return {}
     compared = batch.compared[:end]
