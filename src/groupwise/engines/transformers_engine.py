@@ -48,14 +48,11 @@ class TransformersEngine:
         self, model: PreTrainedModel, *, version: int = 0, batch_tokens: int = 32768, session_tokens: int = 262144
     ) -> None:
         self._model = model.eval()
+        self.device = next(model.parameters()).device
         self._batch_tokens = batch_tokens
         self._sessions = KvSessions(max_tokens=session_tokens)
         self.version = version
         self.context: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device(next(self._model.parameters()).device)
 
     def load(self, weights: Mapping[str, torch.Tensor], *, version: int) -> None:
         """Copy weights by name into the model, except those that it shares. Forget keys and values of the old ones."""

@@ -78,10 +78,11 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateRollouts:
     survivors = list(chain.from_iterable(played.groups))
     _check_enough(run, number, plan, rounds.played, survivors)
     # A task of several rounds is one group: its rollouts are compared, and joined, together.
-    chosen = merge_by_task(plan.choose(played, run.config.training.tasks))
-    groups: Sequence[Sequence[Trajectory]]
-    groups, replaced = join_groups(chosen, rounds.joining)
-    num_joined, set_aside, not_admitted = sum(map(len, groups)), [*replaced], list[SetAside]()
+    groups: Sequence[Sequence[Trajectory]] = merge_by_task(plan.choose(played, run.config.training.tasks))
+    set_aside, not_admitted = list[SetAside](), list[SetAside]()
+    if rounds.joining:
+        groups, set_aside = join_groups(groups, rounds.joining)
+    num_joined = sum(map(len, groups))
     cost, replayed, left_out = dict[str, float](), list[ReplayedRollout](), 0
     if algorithm.rollout_filters:
         groups, not_admitted = admit_rollouts(groups, algorithm.rollout_filters, draw=run.draw(number))
