@@ -8,16 +8,7 @@ from groupwise.envs.bfcl.environment import Bfcl
 from groupwise.envs.checker import check_environment
 from groupwise.envs.countdown import Countdown
 from groupwise.envs.data_set import DataSet
-from groupwise.envs.environment import (
-    Environment,
-    EnvironmentPart,
-    Expert,
-    Forkable,
-    HasVocabulary,
-    Observation,
-    Outcome,
-    RolloutEnded,
-)
+from groupwise.envs.environment import Environment, Observation, Outcome, RolloutEnded
 from groupwise.envs.gem import Gem
 from groupwise.envs.gymnasium_text import Gymnasium
 from groupwise.envs.household import Household
@@ -73,5 +64,5 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "gem": Gem,
         "openenv": Openenv,
         "mixture": Mixture,
-    },
+    }
 }

@@ -19,19 +19,13 @@ from typing import TypeVar
 import numpy as np
 
 from groupwise.data.records import Task
+from groupwise.envs import plain_records
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Forkable, Observation, Outcome
 from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.task_set import SPLITS, check_disjoint, task_set_hash
 from groupwise.envs.kit.words import split_words
 from groupwise.envs.mixture import has_vocabulary
 from groupwise.envs.part_queries import ask_instruction, ask_task_set, ask_vocabulary
-from groupwise.envs.plain_records import (
-    to_plain_advice,
-    to_plain_key,
-    to_plain_observation,
-    to_plain_outcome,
-    to_plain_reward,
-)
 from groupwise.system.errors import ConfigError, EnvironmentFault, GroupwiseError
 from groupwise.system.quoted_errors import (
     BrokenRuleError,
@@ -75,7 +69,7 @@ class RecordedRollout:
 
     @property
     def keys(self) -> list[Hashable]:
-        return [to_plain_key(observation.state_key) for observation in self.observations]
+        return [plain_records.to_plain_key(observation.state_key) for observation in self.observations]
 
     def break_rule(self, what: str) -> BrokenRuleError:
         return BrokenRuleError(f"task {self.task.id}: {what}")
@@ -131,7 +125,7 @@ class CheckedEnvironment:
             raise NotTestedError("every state_key is None: steps are compared only by task")
         try:
             for key in keys:
-                to_plain_key(key)
+                plain_records.to_plain_key(key)
         except EnvironmentFault:
             raise NotTestedError("some keys cannot be stored, so they cannot be compared") from None
 
@@ -229,13 +223,13 @@ def fields_have_their_types(subject: CheckedEnvironment) -> str:
     """
     for rollout in subject.rollouts:
         try:
-            to_plain_observation(replace(rollout.first, state_key=None))
+            plain_records.to_plain_observation(replace(rollout.first, state_key=None))
             for outcome in rollout.outcomes:
                 seen = outcome.observation
                 without_key = replace(seen, state_key=None) if isinstance(seen, Observation) else seen
-                to_plain_outcome(replace(outcome, observation=without_key, reward=0.0))
+                plain_records.to_plain_outcome(replace(outcome, observation=without_key, reward=0.0))
             environment = subject.part.open(rollout.task)
-            to_plain_advice(environment.expert() if isinstance(environment, Expert) else None)
+            plain_records.to_plain_advice(environment.expert() if isinstance(environment, Expert) else None)
         except EnvironmentFault as fault:
             raise rollout.break_rule(f"{fault}") from None
     return f"{sum(len(rollout.outcomes) for rollout in subject.rollouts)} outcomes"
@@ -392,7 +386,7 @@ def rewards_are_finite(subject: CheckedEnvironment) -> str:
     """One NaN in a group makes the advantages of all its members NaN."""
     rewards = [outcome.reward for rollout in subject.rollouts for outcome in rollout.outcomes]
     try:
-        plain = [to_plain_reward(reward) for reward in rewards]
+        plain = [plain_records.to_plain_reward(reward) for reward in rewards]
     except EnvironmentFault as fault:
         raise BrokenRuleError(str(fault)) from None
     if not plain:
@@ -547,7 +541,7 @@ def state_key_can_be_written(subject: CheckedEnvironment) -> str:
         except Exception:
             raise NotTestedError("some keys are not hashable, which is another rule") from None
         try:
-            keys += to_plain_key(seen.state_key) is not None
+            keys += plain_records.to_plain_key(seen.state_key) is not None
         except EnvironmentFault as fault:
             raise rollout.break_rule(f"{fault}") from None
     if not keys:

@@ -15,19 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from groupwise.data.records import Task
-from groupwise.envs.kit.answers import (
-    ASKED,
-    COMPARISONS,
-    MAX_ANSWER_CHARACTERS,
-    SENTENCES,
-    WITHOUT_VERDICT,
-    Form,
-    Question,
-    QuestionEnvironment,
-    open_question,
-    read_number,
-    say_answer,
-)
+from groupwise.envs.kit import answers
 from groupwise.envs.kit.packages import report_missing_package
 from groupwise.envs.kit.row_files import SAYS_SPLIT, assign_splits, find_row_files, read_rows, read_split_name
 from groupwise.envs.kit.task_set import SPLITS, TEST_SHARE, VALIDATION_SHARE, TaskSets, check_env, choose_split
@@ -105,7 +93,9 @@ def _read_row(part: DataSet, where: str, split_name: str, row: Mapping[str, Any]
         )
     if part.tells_success:
         answer = read_answer_of(where, values[columns.answer], part.answer_after)
-        if part.verifier == "number" and (len(answer) > MAX_ANSWER_CHARACTERS or read_number(answer) is None):
+        if part.verifier == "number" and (
+            len(answer) > answers.MAX_ANSWER_CHARACTERS or answers.read_number(answer) is None
+        ):
             raise FileError(
                 f"{where}: the answer {quote_line(repr(answer), limit=60)} is not a number such as 1,200, -0.5 or 3/4; "
                 "fix the row, set env.answer_after to the text before the number, or choose another env.verifier"
@@ -249,7 +239,7 @@ class DataSet(Part, slot="env"):
     verifier: Literal["words", "text", "number", "math", "none"] = "words"
     """How answers are compared: by their words, in any case and spacing; as text; as numbers; by math-verify. none = a
     reward of the run judges the response."""
-    form: Form = "boxed"
+    form: answers.Form = "boxed"
     """Where a response has its answer."""
     instruction_line: str | None = None
     """First line of prompts; None = a sentence that asks for the form (nothing with the verifier "none")."""
@@ -291,17 +281,14 @@ class DataSet(Part, slot="env"):
             raise ConfigError(f"data_set: {self.path!r}{divided.explain_lack(split)}")
         return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
 
-    def open(self, task: Task) -> QuestionEnvironment:
+    def open(self, task: Task) -> answers.QuestionEnvironment:
         check_env(task, ENV)
         stored = self._find_answer(task)
         judge = None if stored is None or self.verifier == "none" else partial(self._judge_answer, stored)
-        question = Question(
-            text=self._read_prompt(task),
-            stored=stored,
-            form=self.form if self.tells_success else "whole",
-            judge=judge,
+        question = answers.Question(
+            text=self._read_prompt(task), stored=stored, form=self.form if self.tells_success else "whole", judge=judge
         )
-        return open_question(task, question, max_steps=self.max_steps)
+        return answers.open_question(task, question, max_steps=self.max_steps)
 
     def identify_content(self, task: Task) -> Mapping[str, str]:
         return identify_prompt(self._read_prompt(task))
@@ -311,13 +298,13 @@ class DataSet(Part, slot="env"):
         tasks = [task for split in SPLITS if task_sets[split] for task in self.task_set(split)]
         texts = [self._read_prompt(task) for task in tasks]
         texts += [self._find_answer(task) or "" for task in tasks]
-        said = say_answer("", self.form)
-        return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {WITHOUT_VERDICT} {said}")
+        said = answers.say_answer("", self.form)
+        return collect_vocabulary(texts, f"{self.instruction()} {answers.SENTENCES} {answers.WITHOUT_VERDICT} {said}")
 
     def instruction(self) -> str:
         if self.instruction_line is not None:
             return self.instruction_line
-        return ASKED[self.form] if self.tells_success else ""
+        return answers.ASKED[self.form] if self.tells_success else ""
 
     def counts(self) -> Mapping[str, int]:
         divided = self._read_task_sets()
@@ -346,7 +333,7 @@ class DataSet(Part, slot="env"):
         if self.verifier == "math":
             request = {"stored": stored, "answer": answer, "form": self.form}
             return find_verifier(JUDGE).judge(request, seconds=self.verifier_seconds)
-        return Verdict(score=float(COMPARISONS[self.verifier](answer, stored)))
+        return Verdict(score=float(answers.COMPARISONS[self.verifier](answer, stored)))
 
 
 class DividedRows(NamedTuple):
@@ -394,10 +381,7 @@ def _divide_rows(part: DataSet, stamps: FileStamps) -> DividedRows:
             )
         places[name] = row.where
     assigned = assign_splits(
-        rows,
-        said=lambda row: row.split,
-        content=lambda row: identify_prompt(row.prompt),
-        has_test=bool(part.test_path),
+        rows, said=lambda row: row.split, content=lambda row: identify_prompt(row.prompt), has_test=bool(part.test_path)
     )
     assigned += [("test", row) for row in tests]
     task_sets: dict[str, dict[str, Task]] = {split: {} for split in SPLITS}

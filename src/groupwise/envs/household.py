@@ -366,9 +366,7 @@ LAMP = "desklamp 1"
 TREATMENTS = {"clean": "sinkbasin", "heat": "microwave", "cool": "fridge"}
 """What a thing can be treated with: the command, and the receptacle that does it."""
 TREATABLE = {
-    "clean": frozenset(
-        {"apple", "cloth", "cup", "egg", "knife", "mug", "pan", "plate", "potato", "soapbar", "tomato"},
-    ),
+    "clean": frozenset({"apple", "cloth", "cup", "egg", "knife", "mug", "pan", "plate", "potato", "soapbar", "tomato"}),
     "heat": frozenset({"apple", "bread", "cup", "egg", "mug", "plate", "potato", "tomato"}),
     "cool": frozenset({"apple", "bread", "cup", "egg", "mug", "pan", "plate", "potato", "tomato"}),
 }

@@ -12,16 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from groupwise.data.records import Task
-from groupwise.envs.kit.answers import (
-    ASKED,
-    SENTENCES,
-    Form,
-    Question,
-    QuestionEnvironment,
-    find_last_boxed,
-    open_question,
-    say_answer,
-)
+from groupwise.envs.kit import answers
 from groupwise.envs.kit.packages import report_missing_package
 from groupwise.envs.kit.row_files import Row, assign_splits, find_row_files, read_rows, read_split_name
 from groupwise.envs.kit.task_set import SPLITS, TaskSets, check_env, choose_split
@@ -100,7 +91,7 @@ def _read_stated(row: Row) -> tuple[str, str] | None:
 
 def _read_boxed(row: Row) -> tuple[str, str] | None:
     text, solution = _find_text(row), row.get("solution")
-    return (text, find_last_boxed(solution)) if text is not None and isinstance(solution, str) else None
+    return (text, answers.find_last_boxed(solution)) if text is not None and isinstance(solution, str) else None
 
 
 def _read_chat(row: Row) -> tuple[str, str] | None:
@@ -185,7 +176,7 @@ class Math(Part, slot="env"):
     """Tasks in the validation set; None = all."""
     num_test: Annotated[int, Field(ge=1)] | None = None
     """Tasks in the test set; None = all."""
-    form: Form = "boxed"
+    form: answers.Form = "boxed"
     """Where a response has its answer; the instruction asks for it."""
     match_words: bool = False
     """Whether an answer with the publisher's words, in any case and spacing, counts as the publisher's: for tokenizers
@@ -203,26 +194,28 @@ class Math(Part, slot="env"):
             raise ConfigError(f"math: {self.path!r} has no problem for the split {split!r}; add a file with that split")
         return tasks[: {"train": self.num_train, "validation": self.num_validation, "test": self.num_test}[split]]
 
-    def open(self, task: Task) -> QuestionEnvironment:
+    def open(self, task: Task) -> answers.QuestionEnvironment:
         check_env(task, ENV)
         stored = str(task.payload["answer"])
-        question = Question(
+        question = answers.Question(
             text=str(task.payload["problem"]),
             stored=stored,
             form=self.form,
             judge=partial(self._judge_answer, stored),
             match_words=self.match_words,
         )
-        return open_question(task, question, max_steps=self.max_steps)
+        return answers.open_question(task, question, max_steps=self.max_steps)
 
     def vocabulary(self) -> tuple[str, ...]:
         task_sets, _ = self._read_task_sets()
         tasks = [task for split in SPLITS if task_sets[split] for task in self.task_set(split)]
         texts = [str(task.payload[name]) for task in tasks for name in ("problem", "answer")]
-        return collect_vocabulary(texts, f"{self.instruction()} {SENTENCES} {say_answer('', self.form)}")
+        return collect_vocabulary(
+            texts, f"{self.instruction()} {answers.SENTENCES} {answers.say_answer('', self.form)}"
+        )
 
     def instruction(self) -> str:
-        return f"Solve the problem. {ASKED[self.form]}"
+        return f"Solve the problem. {answers.ASKED[self.form]}"
 
     def counts(self) -> Mapping[str, int]:
         task_sets, left_out = self._read_task_sets()
@@ -245,7 +238,7 @@ def make_judge() -> Callable[[Mapping[str, Any]], float]:
 
     @lru_cache(256)
     def read(answer: str, *, boxed: bool) -> list[Any]:
-        text = say_answer(answer, "boxed") if boxed else answer
+        text = answers.say_answer(answer, "boxed") if boxed else answer
         return list(parse(text, parsing_timeout=None, raise_on_error=True))
 
     def score(request: Mapping[str, Any]) -> float:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from groupwise.learner.config import Constant, Cosine, LearnerConfig, Linear, ShardedLearnerConfig
 from groupwise.learner.nccl import Nccl
 from groupwise.learner.protocol import ClosingLearner, Learned, Learner, LearnerPart, LearnerSlot
-from groupwise.learner.weight_sync import (
-    Adapter,
-    InMemory,
-    ThroughFile,
-    WeightSync,
-    WeightSyncPart,
-    WeightSyncSlot,
-)
+from groupwise.learner.weight_sync import Adapter, InMemory, ThroughFile, WeightSync, WeightSyncPart, WeightSyncSlot
 from groupwise.parts.part import Part
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {

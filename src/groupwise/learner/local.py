@@ -31,14 +31,8 @@ from groupwise.data.samples import (
 )
 from groupwise.data.seeds import seed_of
 from groupwise.data.segments import FloatArray
+from groupwise.learner import local_files
 from groupwise.learner.config import LearnerConfig
-from groupwise.learner.local_files import (
-    name_optimizer_tensors,
-    put_optimizer_tensors,
-    read_checkpoint_tensors,
-    read_weights,
-    save_optimizer,
-)
 from groupwise.learner.micro_batches import MicroBatch, make_micro_batches, scale_credit, split_into_stages
 from groupwise.learner.optimizers import open_optimizer
 from groupwise.learner.protocol import Learned, ReportEpoch
@@ -112,7 +106,7 @@ class LocalLearner:
         self._check_whole()
         if self._reference is None:
             self._reference = self._make_reference()
-        self._reference.hold(self.model.state_dict() if folder is None else read_weights(folder))
+        self._reference.hold(self.model.state_dict() if folder is None else local_files.read_weights(folder))
 
     def _make_reference(self) -> Reference:
         return Reference(self.model)
@@ -144,12 +138,12 @@ class LocalLearner:
     def save(self, folder: Path) -> None:
         self._check_whole()
         save_model(self.model, folder)
-        save_optimizer(folder, name_optimizer_tensors(self.model, self.optimizer))
+        local_files.save_optimizer(folder, local_files.name_optimizer_tensors(self.model, self.optimizer))
 
     def load(self, folder: Path, *, steps: int) -> None:
-        weights, moments = read_checkpoint_tensors(folder, self.model, self.optimizer)
+        weights, moments = local_files.read_checkpoint_tensors(folder, self.model, self.optimizer)
         self.model.load_state_dict(weights, strict=False)
-        put_optimizer_tensors(self.model, self.optimizer, moments)
+        local_files.put_optimizer_tensors(self.model, self.optimizer, moments)
         self.optimizer.zero_grad(set_to_none=True)  # left by a backward pass that failed
         self.steps, self._failed_mid_update = steps, None
 

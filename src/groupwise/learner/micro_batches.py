@@ -119,7 +119,6 @@ def _list_by_name(what: str, by_sample: Sequence[Mapping[str, Number]]) -> dict[
         if entries.keys() != names:
             odd = min(entries.keys() ^ names)
             raise RecordError(
-                f"sample {number}: only some samples have the {what} {odd!r}; give it to all or to none",
-                row=number,
+                f"sample {number}: only some samples have the {what} {odd!r}; give it to all or to none", row=number
             )
     return {name: [entries[name] for entries in by_sample] for name in names}

@@ -16,29 +16,13 @@ from transformers import PreTrainedModel
 
 from groupwise.data.samples import PolicyRole, PromptAndResponse, Sample, Totals
 from groupwise.data.segments import FloatArray
+from groupwise.learner import shards
 from groupwise.learner.config import ShardedLearnerConfig
-from groupwise.learner.local import (
-    LocalLearner,
-    Reference,
-    check_trainable,
-    find_cause,
-    merge_summaries,
-)
+from groupwise.learner.local import LocalLearner, Reference, check_trainable, find_cause, merge_summaries
 from groupwise.learner.local_files import read_weights
 from groupwise.learner.micro_batches import MicroBatch
 from groupwise.learner.protocol import Learned, ReportEpoch
 from groupwise.learner.ranks import AgreedFault, Ranks
-from groupwise.learner.shards import (
-    Outline,
-    ShardedForward,
-    load_shares,
-    put_together,
-    share_outline,
-    spread_tensors,
-    take_share,
-    write_merged,
-    write_whole,
-)
 from groupwise.losses.policy_loss import Tally
 from groupwise.models.causal_lm import CausalLM, read_memory_size
 from groupwise.parts.slots import Loss
@@ -71,18 +55,13 @@ def open_sharded_learner(
 
 
 def open_rank(
-    model: PreTrainedModel | None,
-    loss: Loss,
-    config: ShardedLearnerConfig,
-    *,
-    temperature: float,
-    device: torch.device,
+    model: PreTrainedModel | None, loss: Loss, config: ShardedLearnerConfig, *, temperature: float, device: torch.device
 ) -> RankLearner:
     """Join the other ranks and take this one's shards of the model; only rank 0 passes a model."""
     check_gpus(device)
     ranks = Ranks(device, timeout=config.timeout)
     try:
-        outline = share_outline(model, ranks)
+        outline = shards.share_outline(model, ranks)
         keeps_whole = _choose_gathering(outline.model, config, ranks)
         return RankLearner(outline, loss, config, ranks, temperature=temperature, keeps_whole=keeps_whole)
     except BaseException as error:
@@ -230,7 +209,7 @@ class IdlePass(MicroBatch):
 class ShardedReference(Reference):
     """The sharded reference. FSDP needs weights to stay in place, so values are exchanged, not tensors."""
 
-    def __init__(self, model: nn.Module, forward: ShardedForward) -> None:
+    def __init__(self, model: nn.Module, forward: shards.ShardedForward) -> None:
         super().__init__(model)
         self._forward = forward
 
@@ -239,7 +218,7 @@ class ShardedReference(Reference):
         places = {name: place for place, (names, _) in enumerate(self._trained) for name in names}
         for name, whole in weights:
             if name in places:
-                take_share(self._held[places[name]], whole)
+                shards.take_share(self._held[places[name]], whole)
 
     @torch.no_grad()
     def _swap(self) -> None:
@@ -253,11 +232,11 @@ class ShardedReference(Reference):
 class RankLearner(LocalLearner):
     """The learner on one rank."""
 
-    forward: ShardedForward
+    forward: shards.ShardedForward
 
     def __init__(
         self,
-        outline: Outline,
+        outline: shards.Outline,
         loss: Loss,
         config: ShardedLearnerConfig,
         ranks: Ranks,
@@ -267,7 +246,7 @@ class RankLearner(LocalLearner):
     ) -> None:
         self.ranks, self._outline = ranks, outline
         check_trainable(outline.model, config)
-        forward = ShardedForward(outline.model, outline.weights, config, ranks, keeps_whole=keeps_whole)
+        forward = shards.ShardedForward(outline.model, outline.weights, config, ranks, keeps_whole=keeps_whole)
         super().__init__(outline.model, loss, config, temperature=temperature, forward=forward)
         self._keeps_whole = keeps_whole
 
@@ -290,11 +269,11 @@ class RankLearner(LocalLearner):
             except TrainingError as error:
                 fault = str(error)
         self.ranks.agree(fault)
-        self._reference.hold_each(spread_tensors(self.ranks, weights))
+        self._reference.hold_each(shards.spread_tensors(self.ranks, weights))
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The trained weights by name, whole."""
-        return {name: put_together(value) for name, value in self._trained.items()}
+        return {name: shards.put_together(value) for name, value in self._trained.items()}
 
     def give_weights(self) -> dict[str, torch.Tensor]:
         """The same on rank 0 only: the other ranks give their shards and keep nothing.
@@ -303,7 +282,7 @@ class RankLearner(LocalLearner):
         """
         size, device = sum(value.nbytes for value in self._trained.values()), self.ranks.device
         place = device if size <= MAX_SHARE * read_memory_size(device) else torch.device("cpu")
-        wholes = ((name, put_together(value)) for name, value in self._trained.items())
+        wholes = ((name, shards.put_together(value)) for name, value in self._trained.items())
         return {name: whole.to(place) for name, whole in wholes if self.ranks.is_leader}
 
     @torch.no_grad()
@@ -335,20 +314,20 @@ class RankLearner(LocalLearner):
             return super().imitate(samples, settings, seed=seed, report=report)
 
     def save(self, folder: Path) -> None:
-        write_whole(folder, self.model, self.optimizer, self.ranks)
+        shards.write_whole(folder, self.model, self.optimizer, self.ranks)
 
     def load(self, folder: Path, *, steps: int) -> None:
         """Load what `save` wrote, on any number of ranks: rank 0 reads and sends the shards."""
         self.forward.drop_whole()
-        load_shares(folder, self.model, self.optimizer, self.ranks)
+        shards.load_shares(folder, self.model, self.optimizer, self.ranks)
         self.steps = steps
 
     def export(self, folder: Path) -> None:
         """Write the model in the Hugging Face layout, with an adapter merged; the learner itself is unchanged."""
         if hasattr(self.model, "merge_and_unload"):
-            write_merged(folder, self.model, self._outline.written, self.ranks)
+            shards.write_merged(folder, self.model, self._outline.written, self.ranks)
         else:
-            write_whole(folder, self.model, None, self.ranks)
+            shards.write_whole(folder, self.model, None, self.ranks)
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         """This rank's micro-batches of an optimizer step, and idle passes if other ranks have more."""

@@ -20,13 +20,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from groupwise.data.samples import Sample, find_longest
+from groupwise.learner import local_files
 from groupwise.learner.config import ShardedLearnerConfig
-from groupwise.learner.local_files import (
-    name_optimizer_tensors,
-    put_optimizer_tensors,
-    read_checkpoint_tensors,
-    save_optimizer,
-)
 from groupwise.learner.ranks import Ranks
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.folder import save_model
@@ -268,8 +263,8 @@ def write_whole(folder: Path, model: PreTrainedModel, optimizer: torch.optim.Opt
     ranks.agree(_try_to_write(folder, ranks, lambda: save_model(model, folder, state_dict=weights)))
     weights.clear()  # before the optimizer state, which takes twice their memory
     if optimizer is not None:
-        moments = _collect(ranks, name_optimizer_tensors(model, optimizer))
-        ranks.agree(_try_to_write(folder, ranks, lambda: save_optimizer(folder, moments)))
+        moments = _collect(ranks, local_files.name_optimizer_tensors(model, optimizer))
+        ranks.agree(_try_to_write(folder, ranks, lambda: local_files.save_optimizer(folder, moments)))
 
 
 def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ranks) -> None:
@@ -299,7 +294,7 @@ def load_shares(folder: Path, model: PreTrainedModel, optimizer: torch.optim.Opt
     weights, moments, fault = dict[str, torch.Tensor](), dict[str, torch.Tensor](), None
     if ranks.is_leader:
         try:
-            weights, moments = read_checkpoint_tensors(folder, model)
+            weights, moments = local_files.read_checkpoint_tensors(folder, model)
         except TrainingError as error:
             fault = str(error)
     ranks.agree(fault)
@@ -315,7 +310,7 @@ def load_shares(folder: Path, model: PreTrainedModel, optimizer: torch.optim.Opt
             share = torch.zeros_like(parameters[name])
             take_share(share, whole)
             shares[key] = share.detach()
-    put_optimizer_tensors(model, optimizer, shares)
+    local_files.put_optimizer_tensors(model, optimizer, shares)
 
 
 def _collect(ranks: Ranks, tensors: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -153,11 +153,7 @@ def compute_head_logps(
 class _HeadLogps(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden_UH: torch.Tensor,
-        weight_VH: torch.Tensor,
-        bias_V: torch.Tensor | None,
-        work: Work,
+        ctx: Any, hidden_UH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, work: Work
     ) -> tuple[torch.Tensor, torch.Tensor]:
         head, tiling, row_T, target_T = work.head, work.tiling, work.predictions.row, work.predictions.target
         logp_T = hidden_UH.new_empty(len(target_T), dtype=widen(hidden_UH.dtype))
@@ -234,11 +230,7 @@ class FusedHeadLogps(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden_UH: torch.Tensor,
-        weight_VH: torch.Tensor,
-        bias_V: torch.Tensor | None,
-        work: Work,
+        ctx: Any, hidden_UH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, work: Work
     ) -> tuple[torch.Tensor, torch.Tensor]:
         head, scaling = _cast_head(work.head, hidden_UH), _read_scaling(work)
         row_T, target_T = work.predictions.row, work.predictions.target

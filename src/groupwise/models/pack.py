@@ -258,11 +258,7 @@ class PaddedRows(SampleLayout):
 
     @property
     def inputs(self) -> dict[str, torch.Tensor]:
-        return {
-            "input_ids": self.input_ids,
-            "position_ids": self.position_ids,
-            "attention_mask": self.attention_mask,
-        }
+        return {"input_ids": self.input_ids, "position_ids": self.position_ids, "attention_mask": self.attention_mask}
 
 
 def pad_rows(

@@ -56,10 +56,7 @@ class ServedModel:
     """
 
     def __init__(
-        self,
-        open_engine: Callable[[], Engine],
-        parameters: Callable[[], Mapping[str, torch.Tensor]],
-        card: ModelCard,
+        self, open_engine: Callable[[], Engine], parameters: Callable[[], Mapping[str, torch.Tensor]], card: ModelCard
     ) -> None:
         """`open_engine` is called in the computing thread; `parameters` returns the current weights."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")

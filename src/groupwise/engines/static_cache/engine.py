@@ -24,13 +24,7 @@ from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.sampling import draw_uniforms
 from groupwise.engines.static_cache.cache import HeadShape, LaneCache, LaneState, LaneTable, Row, UnreadRow
 from groupwise.engines.static_cache.own_layers import OwnLayers
-from groupwise.engines.static_cache.passes import (
-    LIGHT_OPERATIONS,
-    MAX_LIGHT_TOKENS,
-    DecodingStep,
-    FlatPrefill,
-    Prefill,
-)
+from groupwise.engines.static_cache.passes import LIGHT_OPERATIONS, MAX_LIGHT_TOKENS, DecodingStep, FlatPrefill, Prefill
 from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.parts.slots import CAPABILITIES
 from groupwise.system.errors import EngineFault

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from groupwise.data.samples import PromptAndResponse
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.model_source import ModelSource, read_adapter_settings
-from groupwise.engines.vllm.command import (
-    BACKEND,
-    BLOCK_TOKENS,
-    CPU_CACHE_GIB,
-    KEPT_ADAPTERS,
-    check_heads,
-    choose_lora_rank,
-)
+from groupwise.engines.vllm import command
 from groupwise.models.folder import save_model
 from groupwise.parts.slots import SCORES, VERSIONS
 from groupwise.system.errors import ConfigError, EngineFault
@@ -212,7 +205,7 @@ def open_vllm_engine(
     variables = {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
     if not on_gpu:
         # If vLLM binds its threads to cores, they slow down the learner, and small models become twenty times slower.
-        variables |= {"VLLM_CPU_KVCACHE_SPACE": str(CPU_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        variables |= {"VLLM_CPU_KVCACHE_SPACE": str(command.CPU_CACHE_GIB), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     for name, value in variables.items():
         os.environ.setdefault(name, value)
     from vllm import LLM
@@ -234,16 +227,16 @@ def open_vllm_engine(
         settings["gpu_memory_utilization"] = gpu_memory
     else:
         # A prompt read in chunks rewinds the random generator, which is not possible on a CPU.
-        settings |= {"enforce_eager": True, "enable_chunked_prefill": False, "block_size": BLOCK_TOKENS}
+        settings |= {"enforce_eager": True, "enable_chunked_prefill": False, "block_size": command.BLOCK_TOKENS}
     if adapter is not None:
-        rank = choose_lora_rank(int(adapter["r"]))
-        settings |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": 2, "max_cpu_loras": KEPT_ADAPTERS}
+        rank = command.choose_lora_rank(int(adapter["r"]))
+        settings |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": 2, "max_cpu_loras": command.KEPT_ADAPTERS}
     with TemporaryDirectory(prefix="groupwise-") as place:
         folder = Path(place)
         write_model_folder(source.model, folder)
-        check_heads(folder, on_gpu=on_gpu)
+        command.check_heads(folder, on_gpu=on_gpu)
         with _in_one_sentence("vLLM did not open the model"):
-            transfer = WeightTransferConfig(backend=BACKEND)
+            transfer = WeightTransferConfig(backend=command.BACKEND)
             llm = LLM(model=str(folder), weight_transfer_config=transfer, **{**settings, **further})
     return VllmEngine(llm, context=int(llm.llm_engine.model_config.max_model_len), adapter=adapter)
 

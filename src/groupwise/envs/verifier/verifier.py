@@ -20,14 +20,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from groupwise.envs.verifier.judge_process import (
-    FramedPipe,
-    Kind,
-    ProtocolError,
-    describe_death,
-    read_answer_to,
-    write_request,
-)
+from groupwise.envs.verifier import judge_process
 from groupwise.system.errors import EnvironmentFault
 from groupwise.system.sandbox import Boundary
 from groupwise.system.text import quote_line
@@ -69,7 +62,7 @@ class Verifier:
         self._lock = Lock()
         self._owner, self._calls = 0, 0
         self._popen: subprocess.Popen[bytes] | None = None
-        self._pipe: FramedPipe | None = None
+        self._pipe: judge_process.FramedPipe | None = None
         self._boundaries: frozenset[Boundary] = frozenset()
 
     def judge(self, request: Mapping[str, Any], *, seconds: float) -> Verdict:
@@ -88,7 +81,7 @@ class Verifier:
             return Verdict(score=0.0, reason=quote_line(f"the verifier gave the score {content}"))
         return Verdict(score=float(content))
 
-    def ask(self, request: Mapping[str, Any], *, seconds: float) -> tuple[Kind, Any]:
+    def ask(self, request: Mapping[str, Any], *, seconds: float) -> tuple[judge_process.Kind, Any]:
         """The judge's answer to a request, or the reason why it failed or the request was invalid.
 
         If a verifier breaks its protocol, an earlier answer may have damaged it: a new one is asked once more.
@@ -96,20 +89,20 @@ class Verifier:
         with self._lock:
             try:
                 return self._ask(request, seconds)
-            except ProtocolError:
+            except judge_process.ProtocolError:
                 self.close()
             try:
                 return self._ask(request, seconds)
-            except ProtocolError as error:
+            except judge_process.ProtocolError as error:
                 self.close()
                 return "failed", f"broke its protocol with {error}"
 
-    def _ask(self, request: Mapping[str, Any], seconds: float) -> tuple[Kind, Any]:
+    def _ask(self, request: Mapping[str, Any], seconds: float) -> tuple[judge_process.Kind, Any]:
         pipe = self._ensure_started()
         self._calls += 1
         try:
-            pipe.send(write_request(self._calls, request, seconds), within=PATIENCE * seconds)
-            answer = read_answer_to(self._calls, pipe.receive(within=PATIENCE * seconds))
+            pipe.send(judge_process.write_request(self._calls, request, seconds), within=PATIENCE * seconds)
+            answer = judge_process.read_answer_to(self._calls, pipe.receive(within=PATIENCE * seconds))
         except TimeoutError:
             self.close()
             return "failed", f"gave no verdict within {PATIENCE * seconds:g} s"
@@ -119,7 +112,7 @@ class Verifier:
             with suppress(subprocess.TimeoutExpired):
                 code = self._popen.wait(1.0)
             self.close()
-            return "failed", describe_death(code, seconds)
+            return "failed", judge_process.describe_death(code, seconds)
         except BaseException:  # such as ctrl-c: the pending result must not be read as the next one
             self.close()
             raise
@@ -141,7 +134,7 @@ class Verifier:
             popen.kill()
             popen.wait()
 
-    def _ensure_started(self) -> FramedPipe:
+    def _ensure_started(self) -> judge_process.FramedPipe:
         """The pipe of a running process; a new one if there is none, it has died or it wrote something unasked."""
         # After a fork the pipe belongs to the parent: two processes would read each other's results.
         is_ours = self._popen is not None and self._owner == os.getpid()
@@ -159,17 +152,17 @@ class Verifier:
         with theirs:
             self._owner = os.getpid()
             self._popen = _start_process(code, theirs.fileno())
-        pipe = FramedPipe(ours.detach(), blocks=False)
+        pipe = judge_process.FramedPipe(ours.detach(), blocks=False)
         trouble = f"it was not ready within {START_SECONDS:g} s"
         try:
-            answer = read_answer_to(0, pipe.receive(within=START_SECONDS))
+            answer = judge_process.read_answer_to(0, pipe.receive(within=START_SECONDS))
             if answer.kind == "answered":
                 self._boundaries, self._pipe = frozenset(answer.content), pipe
                 return pipe
             trouble = quote_line(str(answer.content))
         except TimeoutError:
             pass
-        except (EOFError, OSError, ProtocolError):
+        except (EOFError, OSError, judge_process.ProtocolError):
             trouble = "it died at once"
         except BaseException:
             pipe.close()

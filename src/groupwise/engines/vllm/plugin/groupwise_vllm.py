@@ -14,11 +14,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from vllm.distributed.weight_sync.base import (
-    WeightTransferEngine,
-    WeightTransferInitInfo,
-    WeightTransferUpdateInfo,
-)
+from vllm.distributed.weight_sync.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.distributed.weight_sync.factory import WeightTransferEngineFactory
 
 BACKEND = "groupwise_file"
