@@ -14,7 +14,8 @@ groupwise.read_run(folder).metrics()
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from groupwise import methods
 from groupwise.data.credit import Credit
@@ -23,7 +24,6 @@ from groupwise.data.step_table import StepTable
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError, FileError, GroupwiseError, RecordError
-from groupwise.system.lazy_names import import_when_asked
 
 if TYPE_CHECKING:
     from groupwise.report.recorded_run import read_run
@@ -36,18 +36,30 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__getattr__ = import_when_asked(
-    __name__,
-    {
-        "RunObserver": "groupwise.training.observer:RunObserver",
-        "RunConfig": "groupwise.training.config.run_config:RunConfig",
-        "export_run": "groupwise.training.export:export_run",
-        "load_run": "groupwise.training.config.run_file:load_run",
-        "open_run": "groupwise.training.open_run:open_run",
-        "read_run": "groupwise.report.recorded_run:read_run",
-        "train": "groupwise.training.loop:train",
-    },
-)
+_LOADED_WHEN_ASKED = {
+    "RunObserver": "groupwise.training.observer",
+    "RunConfig": "groupwise.training.config.run_config",
+    "export_run": "groupwise.training.export",
+    "load_run": "groupwise.training.config.run_file",
+    "open_run": "groupwise.training.open_run",
+    "read_run": "groupwise.report.recorded_run",
+    "train": "groupwise.training.loop",
+}
+"""Names whose modules take seconds to load, or need torch."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_WHEN_ASKED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(_LOADED_WHEN_ASKED[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == __name__:
+            raise
+        raise ImportError(
+            f"{__name__}.{name} needs {error.name}, which is not installed: pip install 'groupwise[train]'"
+        ) from error
+
 
 __all__ = [
     "Algorithm",
