@@ -143,7 +143,7 @@ def _make_levels_table(levels: list[HistoryLevel], steps: int) -> Table:
 def _make_methods_table(methods: list[MethodColumn], steps: int) -> Table:
     headings = ("method", "compared", "own\nonly", "exactly 0", "mean |A|", "max |A|")
     others = [f"flips / r against\n{escape(other.name)}" for other in methods]
-    table = make_table(*headings, *others, title="Credit under each method", bold=True)
+    table = make_table(*headings, *others, title="Advantages under each method", bold=True)
     for column in methods:
         own = column.own_rollout_steps
         against = [_compare_columns(column, other) for other in methods]
@@ -160,7 +160,7 @@ def _make_methods_table(methods: list[MethodColumn], steps: int) -> Table:
 
 
 def _make_tokens_table(methods: list[TokenColumn]) -> Table:
-    title = f"Credit of {methods[0].tokens:,} sampled tokens under each method (step credit if it has no token credit)"
+    title = f"Advantages of {methods[0].tokens:,} sampled tokens under each method (without token credit: of the step)"
     headings = ("method", "train", "exactly 0", "mean |A|", "max |A|", "inside steps")
     others = [f"flips / r against {escape(other.name)}" for other in methods]
     table = make_table(*headings, *others, title=title, bold=True)

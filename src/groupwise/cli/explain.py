@@ -148,7 +148,7 @@ def print_step(step: explained_step.ExplainedStep, *, method: str, as_json: bool
         if isinstance(step, RunStepExplanation):
             _print_recorded(step, trained_with)
         for name, explanation in step.channels.items():
-            print_line(f"channel [bold]{escape(name)}[/]: credit [bold]{explanation.value:+.9f}[/]", markup=True)
+            print_line(f"channel [bold]{escape(name)}[/]: advantage [bold]{explanation.value:+.9f}[/]", markup=True)
             output().print(_draw_tree(explanation))
             _print_not_derived(*explanation.list_not_derived())
         if step.token is not None:
@@ -172,13 +172,13 @@ def _print_explanation(step: explained_step.ExplainedStep, method: str) -> None:
     if "action" in table.extra:
         print_line(f"action {shorten(str(table.extra['action'][step.position]), 110)}")
     output().print(_draw_tree(explanation))
-    credit, not_derived = f"credit [bold]{explanation.value:+.9f}[/]", explanation.list_not_derived()
+    advantage, not_derived = f"advantage [bold]{explanation.value:+.9f}[/]", explanation.list_not_derived()
     if explanation.by_hand is None or gap is None:
-        print_line(f"{credit}; not derived again by hand", markup=True)
+        print_line(f"{advantage}; not derived again by hand", markup=True)
     else:
         result = "agrees" if gap <= explained_step.AGREEMENT else "[bold red]does not agree[/]"
         how = "in part" if not_derived else "from the members"
-        print_line(f"{credit}; derived again by hand {how}, it {result} (gap {gap:.1e})", markup=True)
+        print_line(f"{advantage}; derived again by hand {how}, it {result} (gap {gap:.1e})", markup=True)
     _print_not_derived(*not_derived)
     if explanation.own_rollout_only:
         print_line("it is compared only with steps of its own rollout: no other rollout is in its groups")
@@ -197,7 +197,7 @@ def _print_recorded(step: RunStepExplanation, trained_with: str) -> None:
         return
     gap = abs(step.explanation.value - step.recorded)
     same = step.agrees or gap <= 1e-9 * max(1.0, abs(step.recorded))
-    words = "the same number" if same else "[bold red]another number[/]; the credit was made from more than these rows"
+    words = "the same number" if same else "[bold red]another number[/]; it was computed from more than these rows"
     print_line(f"the journal has {step.recorded:+.9f}: {words}", markup=True)
     for known in step.remembered:
         print_line(f"{known.column} {known.value:.9g}: remembered by {known.path} when the update began")
@@ -222,7 +222,7 @@ def _print_token(token: explained_step.TokenExplanation) -> None:
     by_hand = "not derived again by hand" if token.not_derived else "that of its step"
     if token.by_hand is not None:
         by_hand = f"by hand {token.by_hand:+.9f}"
-    print_line(f"{escape(token.formula)}; credit of the token [bold]{token.value:+.9f}[/], {by_hand}", markup=True)
+    print_line(f"{escape(token.formula)}; advantage of the token [bold]{token.value:+.9f}[/], {by_hand}", markup=True)
     if token.not_derived:
         _print_not_derived(token.not_derived)
 
@@ -249,7 +249,7 @@ def _print_dropped(step: explained_step.ExplainedStep) -> None:
     if dropped := explained_step.find_steps_dropped_by_credit(*of_table):
         named = [f"{step.task}, rollout {step.rollout}, step {step.step} ({step.credit:+.6g})" for step in dropped]
         more = f"; and {len(dropped) - MAX_DROPPED} more" if len(dropped) > MAX_DROPPED else ""
-        print_line(f"dropped by their credit: {'; '.join(named[:MAX_DROPPED])}{more}")
+        print_line(f"dropped by their advantage: {'; '.join(named[:MAX_DROPPED])}{more}")
 
 
 def _draw_tree(explanation: Explanation) -> Tree:

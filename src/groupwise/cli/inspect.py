@@ -183,7 +183,8 @@ def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], 
     rescued = sum(rescue.is_rescued for rescue in rescues.values())
     console.print(
         f"[bold]{escape(folder.name)}, update {number}[/]: {format_count(len(groups), 'group')}, "
-        f"{num_silent} without any {'pair' if has_pairs else 'credit'}{f', {rescued} rescued' if rescues else ''}"
+        f"{num_silent} without {'any pair' if has_pairs else 'a learning signal'}"
+        f"{f', {rescued} rescued' if rescues else ''}"
     )
     for fault in faults:
         place = f"{fault['task']}, rollout {fault['rollout']}, after {format_count(fault['steps'], 'step')}"
@@ -191,7 +192,7 @@ def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], 
     if not groups:
         return
     _print_underived(groups)
-    names = ("task", "rollouts", "solved", "outcomes", "spread", "steps", "compared", "mean |credit|")
+    names = ("task", "rollouts", "solved", "outcomes", "spread", "steps", "compared", "mean |advantage|")
     table = make_table(*names, *(["pairs"] if has_pairs else []), "", align="lrrrrrrrrl" if has_pairs else "lrrrrrrrl")
     for group in groups:
         summary, rescue = _summarise_group(group), rescues.get(group.task)
@@ -215,7 +216,7 @@ def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], 
             console.print(f"{escape(group.task)}: {escape(describe_set_aside(group))}")
     if rescues:
         console.print("\nrescued by")
-        headings = ("task", "replayed", "shaped", "hint", "|credit| without", "with")
+        headings = ("task", "replayed", "shaped", "hint", "|advantage| without", "with")
         table = make_table(*headings, align="llllr")
         for rescue in rescues.values():
             done = (describe_replayed(rescue), describe_shaping(rescue), describe_hint(rescue))
@@ -346,12 +347,12 @@ def _format_credit_bar(credit: float, reach: float) -> Text:
 def _make_rollouts_table(group: PlayedGroup, shown: PlayedRollout, reach: float) -> Table:
     """The rollouts of a group, one mark per step: upwards for a positive advantage, downwards for a negative one."""
     comes_from = ["from"] if group.joined else []
-    table = make_table("rollout", "outcome", "ended", "steps", "credit, step by step", *comes_from, align="rrrrl")
+    table = make_table("rollout", "outcome", "ended", "steps", "advantage, step by step", *comes_from, align="rrrrl")
     for member in group.members:
         origin = ""
         if member in group.joined:
             credit = ", ".join(format_signed(step.credit) for step in member.steps[:4])
-            origin = f"{describe_origin(member)}, credit {credit}{', …' if len(member.steps) > 4 else ''}"
+            origin = f"{describe_origin(member)}, advantage {credit}{', …' if len(member.steps) > 4 else ''}"
         table.add_row(
             f"[bold]{member.rollout}[/]" if member is shown else str(member.rollout),
             format_compact(member.outcome),
@@ -380,7 +381,7 @@ def _lay_out_step(step: PlayedStep, reach: float, tokens: Sequence[Text]) -> Gro
         (f", of which {format_compact(step.added)} by reward shaping" if step.added else "", ""),
     ]
     company = f"  compared with {describe_company(step.company)}" if step.company else ""
-    credit = (f"credit {format_signed(step.credit):>7} ", _format_credit_bar(step.credit, reach), (company, "dim"))
+    credit = (f"advantage {format_signed(step.credit):>7} ", _format_credit_bar(step.credit, reach), (company, "dim"))
     lines = [
         Text(escape_recorded(step.observation), style="dim"),
         *(tokens or [Text(escape_recorded(step.words_beyond_action), style="italic")]),
@@ -412,11 +413,11 @@ MAX_PAIRS = 12
 
 def _describe_shades(reach: float, palette: Palette | None) -> Text:
     if palette is None:
-        return Text("credit of tokens: printed before the tokens that have it; · if they do not train")
+        return Text("advantage of tokens: printed before the tokens that have it; · if they do not train")
     positive, negative = palette
     ends = f" {format_signed(-reach)} ", f" {format_signed(reach)} "
     swatches = [("  " if style else " 0 ", style) for style in (*reversed(negative), "", *positive)]
-    return Text.assemble("credit of tokens", ends[0], *swatches, ends[1], ("  dim", "dim"), " does not train")
+    return Text.assemble("advantage of tokens", ends[0], *swatches, ends[1], ("  dim", "dim"), " does not train")
 
 
 def lay_out_tokens(step: PlayedStep, texts: TokenTexts, reach: float, palette: Palette | None) -> list[Text]:
@@ -483,5 +484,5 @@ def _describe_rescue(group: PlayedGroup) -> list[str]:
         lines.append(f"rewards shaped: {describe_shaping(rescue)}")
     if rescue.size_without is not None:
         without, size = format_sizes(rescue)
-        lines.append(f"mean |credit| {without} without added rollouts and rewards, {size} with them")
+        lines.append(f"mean |advantage| {without} without added rollouts and rewards, {size} with them")
     return lines

@@ -111,7 +111,7 @@ def _print_result(result: Mapping[str, Any]) -> None:
     output().print(table)
     for name, line in result["methods"].items():
         if "same_as" in line:
-            print_line(f"{name}: the same credit as {line['same_as']}")
+            print_line(f"{name}: the same advantages as {line['same_as']}")
         elif "not_measured" in line:
             print_line(f"{name}: not measured ({line['not_measured']})")
     print_line(

@@ -145,7 +145,7 @@ def find_signature(
     try:
         signature = inspect.signature(function).replace(return_annotation=EMPTY)
     except (TypeError, ValueError):
-        raise ConfigError(f"rewards: the function {place!r} has no readable signature; give it {SIGNATURES}") from None
+        raise ConfigError(f"the function {place!r} has no readable signature; give it {SIGNATURES}") from None
     parameters = signature.parameters
     named = [name for name, parameter in parameters.items() if parameter.kind not in NOT_NAMED]
     needed = [name for name in named if parameters[name].default is EMPTY]
@@ -159,7 +159,7 @@ def find_signature(
         return "trajectory and responses"
     kind = "is async or a generator, and " if is_awaited else ""
     raise ConfigError(
-        f"rewards: the function {place!r} {kind}takes {signature}; give it {SIGNATURES}, and let it return numbers"
+        f"the function {place!r} {kind}takes {signature}; give it {SIGNATURES}, and let it return numbers"
     )
 
 

@@ -150,7 +150,7 @@ class WhitenedTokens(Part, slot="token_credit"):
             within = trace.derive(table, credit, tokens, token)
         else:
             taken = float(inner.values[token])
-            reason = f"the credit of {name_of(self.of)}, whose trace {type(trace).__name__} has no derive"
+            reason = f"the advantage of {name_of(self.of)}, whose trace {type(trace).__name__} has no derive"
             within = Derivation(value=taken, formula=f"{taken:.6g}", not_derived=reason)
         own, lines = within.value, (*within.lines, f"{name_of(self.of)}: {within.formula}")
         if len(known) < 2 or len(set(known)) == 1:

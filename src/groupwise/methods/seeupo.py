@@ -74,13 +74,13 @@ class LastTurnFirst(Part, slot="loss"):
             raise ConfigError(f"of: {name_of(self.of)} has no ratios of turns to carry on; give a policy_loss")
         if self.of.unit == "trajectory":
             raise ConfigError(
-                "of: it takes all turns of a rollout together, and here they are learnt one after the other; give a "
+                "of: it takes all turns of a rollout together, but here they are learned one after another; give a "
                 'ratio of unit "step"'
             )
         if self.of.channels:
             raise ConfigError(
-                f"of: it reads the channel {min(self.of.channels)!r}, and only the credit itself follows what later "
-                "turns became; give a loss without channels"
+                f"of: it reads the channel {min(self.of.channels)!r}, but only the advantage is corrected for turns "
+                "that were learned before; give a loss without channels"
             )
         return self
 

@@ -117,9 +117,9 @@ class PotentialCredit(Part, slot="token_credit"):
         lines = (
             f"it is in line {line + 1} of {len(levels)}, which changed the potential by {change:.6g}",
             f"changes of the {len(changes)} lines that count run from {min(changes, default=0.0):.6g} to "
-            f"{max(changes, default=0.0):.6g}; held against all of them, this one gains {gain:.6g}",
+            f"{max(changes, default=0.0):.6g}; compared with all of them, this one gains {gain:.6g}",
             f"lines before it with a potential above {self.saturated_above:.6g}: {known}, which leaves {damping:.6g} "
-            "of the credit",
+            "of the advantage",
         )
         formula = f"{own:.6g} x {damping:.6g} + {self.xi:.6g} x {gain:.6g} = {value:.6g}"
         return Derivation(value=value, formula=formula, lines=lines)

@@ -84,7 +84,7 @@ class SegmentCredit(Part, slot="token_credit"):
         before = inner[number - 1] if number else earned - own
         after = inner[number] if number < len(inner) else earned
         value = own if len(ends) == 1 else math.fsum([after, -before])
-        whence = "measured" if number else f"what was compared, {earned:.6g}, less the credit of the step, {own:.6g}"
+        whence = "measured" if number else f"what was compared, {earned:.6g}, less the advantage of the step, {own:.6g}"
         whither = "measured" if number < len(inner) else "what was compared"
         lines = (
             f"value where its segment begins: {before:.6g} ({whence})",

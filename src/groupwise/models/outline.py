@@ -59,7 +59,7 @@ class ModelPlan:
             reason = quote_line(str(error), limit=200)
             if "overflow" in reason.lower():
                 raise ConfigError(
-                    f"model: its sizes are beyond what any memory holds ({reason}); take a smaller model"
+                    f"model: its sizes are beyond what any memory holds ({reason}); use a smaller model"
                 ) from None
             raise ConfigError(
                 f"model: transformers cannot make a model with its settings ({reason}); take a config.json of a causal "

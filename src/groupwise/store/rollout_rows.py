@@ -34,6 +34,9 @@ _FIELDS = tuple(field for field in STEP_FIELDS if field.in_rows)
 KEYS: Mapping[str, Kind] = {field.name: field.kind for field in _FIELDS}
 """The keys of a row with their kinds, in the order in which they are written."""
 
+OLD_KEYS = {"attempt": "rollout", "index": "step", "unguided_prompt_ids": "unhinted_prompt_ids"}
+"""The key here, by its name in files of earlier versions."""
+
 REQUIRED = tuple(field.name for field in _FIELDS if field.required)
 ONE_PER_TOKEN = tuple(field.name for field in _FIELDS if field.one_per_token)
 _REQUIRED = frozenset(REQUIRED)
@@ -75,6 +78,8 @@ def find_row_fault(row: Any, *, looks_inside: bool = True) -> str | None:
 def describe_value_fault(name: str, value: Any) -> str:
     """What is wrong with a value, for an error message."""
     if name not in KEYS:
+        if name in OLD_KEYS:
+            return f"unknown key {quote_key(name)}; here: {OLD_KEYS[name]}"
         names = nearest(str(name), KEYS, listed_by="docs/reference/rollouts.md")
         return f"unknown key {quote_key(name)}; {names} (further columns go into 'extra')"
     if name == "extra" and type(value) is dict and not RESERVED_NAMES.isdisjoint(value):

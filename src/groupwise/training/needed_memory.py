@@ -33,7 +33,7 @@ def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares
     if isinstance(model, PretrainedModel):
         settings = [] if model.lora_rank else ["model.lora_rank"]
         settings += ['model.dtype = "bfloat16"'] if model.dtype == "float32" else []
-        remedy = "take a smaller model" + (f", or set {' or '.join(settings)}" if settings else "")
+        remedy = "use a smaller model" + (f", or set {' or '.join(settings)}" if settings else "")
     check_fits(parts, available, remedy=remedy)
 
 

@@ -154,7 +154,7 @@ def _credit_kept_tokens(
         label=np.full(len(table), -1, dtype=np.int64),
         baseline=nothing,
         scale=nothing,
-        part="the credit that it had when it was sampled",
+        part="the advantage that it had when it was sampled",
     )
     return credit_tokens(algorithm, table, Credit.of(table, trace), past)
 

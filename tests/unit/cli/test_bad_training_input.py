@@ -44,8 +44,7 @@ def test_a_function_with_the_wrong_signature(function: str, said: str, groupwise
     rewards = SMALL + '\n[[rewards]]\nkind = "function"\nfunction = "mine.py:reward"\n'
     (tmp_path / "run.toml").write_text(rewards, encoding="utf-8")
     assert refuse(groupwise, "train", "run.toml") == (
-        "run.toml: RunConfig: rewards.0: FunctionReward: function: rewards: the function "
-        f"'{tmp_path}/mine.py:reward' {said}"
+        f"run.toml: rewards.0.function: the function '{tmp_path}/mine.py:reward' {said}"
     )
     check_nothing_begun(tmp_path)
 
@@ -207,7 +206,7 @@ def test_mixed_environments_whose_action_rules_differ(groupwise: Run, tmp_path: 
     own_rule = mixed.replace('{ kind = "countdown" }', '{ kind = "countdown" }, action_parser = "tagged"')
     (tmp_path / "own.toml").write_text(own_rule, encoding="utf-8")
     assert refuse(groupwise, "train", "own.toml") == (
-        "own.toml: RunConfig: env: Mixture: members.1: MixtureMember: action_parser: a run has one action parser; "
-        "set rollout.action_parser for all environments of the mixture"
+        "own.toml: env.members.1.action_parser: a run has one action parser; set "
+        "rollout.action_parser for all environments of the mixture"
     )
     check_nothing_begun(tmp_path)

@@ -31,8 +31,8 @@ def test_explain_shows_each_channel_and_derives_it_again(groupwise: Run, rollout
     """Task t: rewards 0, 1, 0, 0, so that the step of reward 1 lies 0.75 above the mean; its rollout 0.5."""
     (tmp_path / "method.toml").write_text(METHOD, encoding="utf-8")
     text = groupwise("explain", rollouts, *AT_TASK_T).out
-    before, _, channel = text.partition("channel tempo: credit +0.750000000")
-    assert "credit +0.500000000; derived again by hand" in before
+    before, _, channel = text.partition("channel tempo: advantage +0.750000000")
+    assert "advantage +0.500000000; derived again by hand" in before
     assert "(1 - 0.25) / 1 = 0.75" in channel
     assert "rollout a, step 1: 1 (this step)" in channel
 
@@ -58,4 +58,4 @@ def test_why_explains_the_channels_of_a_run(groupwise: Run, tmp_path: Path) -> N
     data = json.loads(groupwise(*arguments, "--json").out)
     expected = rewards[1][0] - sum(every) / len(every)
     assert abs(data["channels"]["tempo"]["value"] - expected) < 1e-9
-    assert f"channel tempo: credit {expected:+.9f}" in groupwise(*arguments).out
+    assert f"channel tempo: advantage {expected:+.9f}" in groupwise(*arguments).out

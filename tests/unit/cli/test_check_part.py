@@ -98,16 +98,20 @@ def test_a_part_that_keeps_every_rule_passes() -> None:
     assert ran.stdout.splitlines()[0] == "Doubled(by=3.0): 5 rules, 0 broken, 1 not tested"
     status, rules = check("Everybody")
     assert status == 0
-    assert rules["gives_what_is_needed"] == ("kept", "for a table of 12 steps, it gave ndarray")
+    assert rules["gives_what_is_needed"] == ("kept", "for a table of 12 steps, it returned ndarray")
 
 
 @pytest.mark.parametrize(
     ("name", "rule", "said"),
     [
-        ("AsList", "gives_what_is_needed", "AsList gave a list of 12, but a NumPy array of one finite float"),
-        ("Ranked", "keeps_tasks_apart", "a task's steps are given ["),
+        (
+            "AsList",
+            "gives_what_is_needed",
+            "AsList returned a list of 12; expected a NumPy array of one finite float for each step",
+        ),
+        ("Ranked", "keeps_tasks_apart", "the steps of a task get ["),
         ("Short", "has_what_its_slot_needs", "Short has no 'needs'; write `needs: ClassVar["),
-        ("Forgetful", "goes_on_where_it_was", "after load_state_dict({'seen': 0}) it remembers {'seen': 1}"),
+        ("Forgetful", "goes_on_where_it_was", "after load_state_dict({'seen': 0}) its state is {'seen': 1}"),
     ],
 )
 def test_what_is_broken_is_named(name: str, rule: str, said: str) -> None:

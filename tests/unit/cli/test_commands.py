@@ -217,26 +217,26 @@ def test_a_batch_wide_method_audits_a_file_that_fits_into_memory(small: Path) ->
 def test_explain_shows_groups_members_and_the_number_derived_again(small: Path) -> None:
     text = invoke("explain", str(small), "--task", "t", "--rollout", "a", "--step", "1", "--method", "dr_grpo").stdout
     assert text.splitlines() == [
-        "task 't', rollout 'a', index 1 under dr_grpo",
+        "task 't', rollout 'a', step 1 under dr_grpo",
         "state  m",
         "action take",
         "EpisodeReturn compared ByTask, Mean / NoScale: (1 - 0.5) / 1 = 0.5",
         "├── rollout a, mean of 2 steps: 1 (this rollout)",
         "├── rollout b, mean of 2 steps: 0",
         "└── of EpisodeReturn: 1",
-        "credit +0.500000000; derived again by hand from the members, it agrees (gap 0.0e+00)",
+        "advantage +0.500000000; derived again by hand from the members, it agrees (gap 0.0e+00)",
     ]
 
 
 def test_explain_needs_no_task_where_the_rollout_is_unique(small: Path) -> None:
     text = invoke("explain", str(small), "--rollout", "c", "--step", "0", "--method", "rloo").stdout
-    assert text.splitlines()[0] == "task 'u', rollout 'c', index 0 under rloo"
-    assert "credit +4.000000000" in text
+    assert text.splitlines()[0] == "task 'u', rollout 'c', step 0 under rloo"
+    assert "advantage +4.000000000" in text
 
 
 def test_explain_is_about_hgpo_by_default_and_shows_its_weights(small: Path) -> None:
     text = invoke("explain", str(small), "--task", "t", "--rollout", "a", "--step", "1").stdout
-    assert text.splitlines()[0] == "task 't', rollout 'a', index 1 under hgpo"
+    assert text.splitlines()[0] == "task 't', rollout 'a', step 1 under hgpo"
     # Levels 0 and 1 compare with weights 1 and 2 of 3; nobody has two steps of history.
     assert "weight 0.3333 x Penalised" in text
     assert "weight 0.6667 x Penalised" in text
@@ -339,7 +339,7 @@ def test_check_fails_a_file_with_a_duplicated_row_with_status_1(groupwise: Run, 
     assert (ran.status, ran.err) == (1, "")
     assert (
         " error    duplicated-row: 1. A copied row counts twice in every statistic. Drop it, or number the parts of a "
-        "step with `segment`.\n          line 3, 8: group 't', rollout 'a', index 1 twice\n"
+        "step with `segment`.\n          line 3, 8: group 't', rollout 'a', step 1 twice\n"
     ) in ran.out
 
 
@@ -359,7 +359,7 @@ def test_check_json_tells_every_check(groupwise: Run, tmp_path: Path) -> None:
     assert data["faults"]["duplicated-row"]["count"] == 1
     assert data["faults"]["duplicated-row"]["severity"] == "error"
     assert data["faults"]["duplicated-row"]["examples"] == [
-        {"kind": "duplicated-row", "lines": [3, 8], "found": "group 't', rollout 'a', index 1 twice"}
+        {"kind": "duplicated-row", "lines": [3, 8], "found": "group 't', rollout 'a', step 1 twice"}
     ]
     assert data["faults"]["lone-rollout"]["count"] == 0
 

@@ -48,10 +48,10 @@ def test_a_token_of_a_recorded_step_is_explained(files: tuple[Path, Path]) -> No
     assert lines[-6:] == [
         "token 1, id 6 (log-prob -1): DiscountedTokens(gamma=0.5)",
         "   5 »6« 7   (tokens 0 to 2)",
-        "  credit of its step: 0.5",
+        "  advantage of its step: 0.5",
         "  its weight: 0.5",
-        "0.5 x 0.5 = 0.25; credit of the token +0.250000000, by hand +0.250000000",
-        "dropped by their credit: u, rollout c, step 0 (+0)",
+        "0.5 x 0.5 = 0.25; advantage of the token +0.250000000, by hand +0.250000000",
+        "dropped by their advantage: u, rollout c, step 0 (+0)",
     ]
 
 
@@ -71,8 +71,8 @@ def test_the_same_as_json(files: tuple[Path, Path]) -> None:
 
 def test_without_a_token_part_a_token_has_the_credit_of_its_step(files: tuple[Path, Path]) -> None:
     text = explain_json(files[0], "--method", "dr_grpo", "--token", 2)
-    assert "no token_credit: each token has the credit of its step" in text
-    assert "credit of the token +0.500000000" in text
+    assert "no token_credit: each token has the advantage of its step" in text
+    assert "advantage of the token +0.500000000" in text
     assert "dropped_by_credit" not in json.loads(explain_json(files[0], "--method", "dr_grpo", "--json"))
 
 

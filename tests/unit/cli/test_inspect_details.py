@@ -31,11 +31,11 @@ def read_step(run: Path, rollout: int) -> PlayedStep:
 
 def test_without_colours_a_number_stands_before_the_tokens_that_have_it(run: Path) -> None:
     lines = words(invoke("inspect", run, "--update", 1, "--task", "sum", "--rollout", 0))
-    assert "credit of tokens: printed before the tokens that have it; · if they do not train" in lines
+    assert "advantage of tokens: printed before the tokens that have it; · if they do not train" in lines
     at = lines.index("0 What is three plus four?")
     assert lines[at + 1 : at + 4] == [
         "·«so» +0.750«three plus» ·«four» +0.250«is seven»",
-        "4 of 5 sampled tokens train; credit +0.250 to +0.750, sum +2.000",
+        "4 of 5 sampled tokens train; advantages +0.250 to +0.750, sum +2.000",
         "> seven reward 1",
     ]
 
@@ -129,10 +129,10 @@ def test_why_tells_a_token_with_its_neighbours_and_a_step_its_pairs(run: Path, t
     at = lines.index("token 4, id 5 (log-prob -1, entropy 0.5): SegmentCredit")
     assert lines[at + 1 : at + 6] == [
         "so three plus four »is« seven (tokens 0 to 5)",
-        "credit of its step: 1",
+        "advantage of its step: 1",
         "value where its segment begins: 0.75 (measured)",
         "value where its segment ends: 1 (what was compared)",
-        "segment 2 of 2: 1 - 0.75 = 0.25; credit of the token +0.250000000, by hand +0.250000000",
+        "segment 2 of 2: 1 - 0.75 = 0.25; advantage of the token +0.250000000, by hand +0.250000000",
     ]
     masked, forced = (words(invoke(*asked, "--token", token))[-1] for token in (3, 0))
     assert masked == "it does not train: its probability was 0.99005, and only tokens below 0.9 do"

@@ -29,14 +29,14 @@ layers = 1
 heads = 2
 [rollout]
 max_tokens = 2
-memory = {memory}
+history = {history}
 group_size = 4
 """
 WINDOW = '{ kind = "window", steps = 0 }'
 
 
-def write_run(folder: Path, *, memory: str = WINDOW) -> str:
-    (folder / "lake.toml").write_text(LAKE.format(memory=memory), encoding="utf-8")
+def write_run(folder: Path, *, history: str = WINDOW) -> str:
+    (folder / "lake.toml").write_text(LAKE.format(history=history), encoding="utf-8")
     return "lake.toml"
 
 
@@ -68,8 +68,8 @@ def test_the_model_of_a_run_is_held_against_continuations(groupwise: Run, tmp_pa
 
 
 def test_a_policy_that_sees_more_than_the_state_is_refused(groupwise: Run, tmp_path: Path) -> None:
-    memory = '{ kind = "anchored_window", low = 0, high = 2 }'
-    ran = groupwise("lab", write_run(tmp_path, memory=memory), "--skill", "1")
+    history = '{ kind = "anchored_window", low = 0, high = 2 }'
+    ran = groupwise("lab", write_run(tmp_path, history=history), "--skill", "1")
     assert ran.status == 2
     assert "so the prompt contains more than the state" in ran.err
 

@@ -125,7 +125,7 @@ def test_a_step_without_state_or_action_is_explained_without_them(groupwise: Run
     write(tmp_path / "bare.jsonl", [row("t", "a", 0, None, 1.0), row("t", "b", 0, None, 0.0)])
     ran = groupwise("explain", "bare.jsonl", "--rollout", "a", "--step", "0", "--method", "dr_grpo")
     assert ran.out.splitlines()[:2] == [
-        "task 't', rollout 'a', index 0 under dr_grpo",
+        "task 't', rollout 'a', step 0 under dr_grpo",
         "EpisodeReturn compared ByTask, Mean / NoScale: (1 - 0.5) / 1 = 0.5",
     ]
 

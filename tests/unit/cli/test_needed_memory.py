@@ -130,7 +130,7 @@ def test_a_model_from_scratch(groupwise: Run, tmp_path: Path) -> None:
 def test_a_pretrained_model(groupwise: Run, tmp_path: Path) -> None:
     folder = write_large(tmp_path / "model")
     write_pretrained_run(tmp_path, folder)
-    remedy = 'take a smaller model, or set model.lora_rank or model.dtype = "bfloat16"'
+    remedy = 'use a smaller model, or set model.lora_rank or model.dtype = "bfloat16"'
     assert groupwise("train", "large.toml").err == f"error: {TOO_LARGE}{remedy}\n"
     examined = groupwise("doctor", "large.toml")
     assert examined.status == 1
@@ -145,7 +145,7 @@ def test_sizes_that_no_number_holds(groupwise: Run, tmp_path: Path) -> None:
         assert ran.status in (1, 2)
         assert (
             "model: its sizes are beyond what any memory holds (Storage size calculation overflowed with "
-            "sizes=[10000000000, 10000000000]); take a smaller model"
+            "sizes=[10000000000, 10000000000]); use a smaller model"
         ) in ran.out + ran.err
 
 
@@ -155,7 +155,7 @@ def test_a_server(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         open_served_model(options)
     assert str(caught.value) == (
-        "model: at least 260.0 TB of memory are needed (weights 260.0 TB), but 8.0 GB are available; take a smaller "
+        "model: at least 260.0 TB of memory are needed (weights 260.0 TB), but 8.0 GB are available; use a smaller "
         "model, or a machine with more memory"
     )
 
@@ -240,7 +240,7 @@ def test_an_adapter_needs_gradients_for_itself_alone(tmp_path: Path) -> None:
     check_memory(config, plan, available=size, shares=1)
     with pytest.raises(ConfigError) as caught:
         check_memory(config, plan, available=size - 1, shares=1)
-    assert str(caught.value).endswith("are available; take a smaller model")
+    assert str(caught.value).endswith("are available; use a smaller model")
 
 
 def test_of_a_gpu_what_torch_keeps_for_later_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from tests.unit.cli.files import row, write
 from tests.unit.report.run_folders import write_run
 
 AT_STEP = ("--rollout", "a", "--step", "0", "--method", "method.toml", "--trust")
-REASON = "the credit of Halved, whose trace BareTrace has no derive"
-TOKEN_REASON = "the credit of Doubled, whose trace str has no derive"
+REASON = "the advantage of Halved, whose trace BareTrace has no derive"
+TOKEN_REASON = "the advantage of Doubled, whose trace str has no derive"
 TAKEN = "not derived again, taken as computed: "
 
 
@@ -71,7 +71,7 @@ def test_credit_without_a_derivation_is_not_said_to_agree(groupwise: Run, file: 
     assert ran.status == 0
     assert ran.out.splitlines()[-3:] == [
         "Halved: 0.5",
-        "credit +0.500000000; not derived again by hand",
+        "advantage +0.500000000; not derived again by hand",
         f"{TAKEN}{REASON}",
     ]
 
@@ -94,7 +94,7 @@ def test_what_was_derived_in_part_is_said_to_be(groupwise: Run, file: str, tmp_p
     write_method(tmp_path, f'{{ kind = "sum", terms = [{terms}] }}')
     lines = groupwise("explain", file, *AT_STEP).out.splitlines()
     assert lines[-2:] == [
-        "credit +1.500000000; derived again by hand in part, it agrees (gap 0.0e+00)",
+        "advantage +1.500000000; derived again by hand in part, it agrees (gap 0.0e+00)",
         f"{TAKEN}{REASON}",
     ]
     data = json.loads(groupwise("explain", file, *AT_STEP, "--json").out)
@@ -108,8 +108,8 @@ def test_a_channel_without_a_derivation_says_so(groupwise: Run, file: str, tmp_p
     )
     lines = groupwise("explain", file, *AT_STEP).out.splitlines()
     assert lines[-4:] == [
-        "credit +0.500000000; derived again by hand from the members, it agrees (gap 0.0e+00)",
-        "channel tempo: credit +0.500000000",
+        "advantage +0.500000000; derived again by hand from the members, it agrees (gap 0.0e+00)",
+        "channel tempo: advantage +0.500000000",
         "Halved: 0.5",
         f"{TAKEN}{REASON}",
     ]
@@ -118,7 +118,7 @@ def test_a_channel_without_a_derivation_says_so(groupwise: Run, file: str, tmp_p
 def test_a_token_without_a_derivation_says_so(groupwise: Run, file: str, tmp_path: Path) -> None:
     write_method(tmp_path, kind(Halved), kind(Doubled))
     lines = groupwise("explain", file, *AT_STEP, "--token", "1").out.splitlines()
-    assert lines[-2:] == ["2; credit of the token +2.000000000, not derived again by hand", f"{TAKEN}{TOKEN_REASON}"]
+    assert lines[-2:] == ["2; advantage of the token +2.000000000, not derived again by hand", f"{TAKEN}{TOKEN_REASON}"]
     token = json.loads(groupwise("explain", file, *AT_STEP, "--token", "1", "--json").out)["token"]
     assert (token["value"], token["by_hand"], token["not_derived"]) == (2.0, None, TOKEN_REASON)
 
@@ -128,14 +128,14 @@ def test_a_token_that_only_has_the_credit_of_its_step_is_not_derived_apart(
 ) -> None:
     write_method(tmp_path, kind(Halved))
     out = groupwise("explain", file, *AT_STEP, "--token", "1").out
-    assert out.splitlines()[-1] == "0.5; credit of the token +0.500000000, that of its step"
+    assert out.splitlines()[-1] == "0.5; advantage of the token +0.500000000, that of its step"
 
 
 def test_whitened_token_credit_says_what_within_it_was_not_derived(groupwise: Run, file: str, tmp_path: Path) -> None:
     """Values 0, 2, 4 and 0: mean 1.5, sum of squares 11, deviation sqrt(11 / 3)."""
     write_method(tmp_path, kind(Halved), f'{{ kind = "whitened_tokens", of = {kind(Doubled)} }}')
     lines = groupwise("explain", file, *AT_STEP, "--token", "2").out.splitlines()
-    assert lines[-2].startswith("(4 - 1.5) / 1.91485 = 1.30558; credit of the token +1.305")
+    assert lines[-2].startswith("(4 - 1.5) / 1.91485 = 1.30558; advantage of the token +1.305")
     assert lines[-1] == f"{TAKEN}{TOKEN_REASON}"
 
 
@@ -143,7 +143,7 @@ def test_a_step_of_a_run_says_so_beside_the_number_of_its_journal(groupwise: Run
     algorithm = Algorithm(advantage=Halved())  # type: ignore[arg-type]
     write_run(tmp_path / "run", updates=1, tasks=1, rollouts=2, algorithm=algorithm)
     lines = groupwise("explain", "run", "--rollout", "1", "--step", "0", "--trust").out.splitlines()
-    assert lines[-3:-1] == ["credit +0.000000000; not derived again by hand", f"{TAKEN}{REASON}"]
+    assert lines[-3:-1] == ["advantage +0.000000000; not derived again by hand", f"{TAKEN}{REASON}"]
     assert lines[-1] == "the journal has +0.000000000: the same number"
     at_step = ("--update", "1", "--task", "household", "--rollout", "1", "--step", "0", "--trust")
     assert groupwise("inspect", "run", *at_step).out.splitlines()[-3:] == lines[-3:]

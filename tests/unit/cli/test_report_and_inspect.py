@@ -92,7 +92,7 @@ def test_inspect_names_the_task_sets_that_the_run_began_with(tmp_path: Path) -> 
     with Journal(folder / "journal.sqlite") as journal:
         journal.name_task_sets({"train": "a" * 64, "test": "b" * 64})
     lines = words(invoke("inspect", folder))
-    assert lines[1] == "task_sets: test bbbbbbbbbbbb, train aaaaaaaaaaaa"
+    assert lines[1] == "task sets: test bbbbbbbbbbbb, train aaaaaaaaaaaa"
     assert show_json("inspect", folder)["task_sets"] == {"train": "a" * 64, "test": "b" * 64}
     invoke("report", folder)
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -146,8 +146,8 @@ def test_inspect_of_a_run_without_updates(tmp_path: Path) -> None:
 def test_inspect_lists_the_groups_of_an_update(run_path: Path, groups: list[PlayedGroup]) -> None:
     lines = words(invoke("inspect", run_path, "--update", 3))
     silent = sum(not group.teaches for group in groups)
-    assert lines[0] == f"home, update 3: 4 groups, {silent} without any credit"
-    assert lines[1] == "task rollouts solved outcomes spread steps compared mean |credit|"
+    assert lines[0] == f"home, update 3: 4 groups, {silent} without a learning signal"
+    assert lines[1] == "task rollouts solved outcomes spread steps compared mean |advantage|"
     for line, group in zip(lines[2:], groups, strict=True):
         solved = sum(bool(rollout.success) for rollout in group.rollouts)
         outcomes = " ".join(f"{outcome:g}" for outcome in group.outcomes)
@@ -164,7 +164,7 @@ def test_inspect_lists_the_groups_of_an_update(run_path: Path, groups: list[Play
 def test_inspect_says_which_groups_teach_nothing(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", updates=1, tasks=2, rollouts=1, algorithm=methods.grpo())
     lines = words(invoke("inspect", folder, "--update", 1))
-    assert lines[0] == "run, update 1: 2 groups, 2 without any credit"
+    assert lines[0] == "run, update 1: 2 groups, 2 without a learning signal"
     assert all(line.endswith("0.000 no learning signal") for line in lines[2:])
 
 
@@ -177,10 +177,10 @@ def test_inspect_shows_an_rollout_as_a_dialogue(run_path: Path, groups: list[Pla
     lines = words(invoke("inspect", run_path, "--update", 3, "--task", group.task.rpartition("-")[2][:6]))
     assert lines[0].startswith(f"{group.task} (")
     assert lines[1].startswith("goal: ")
-    assert lines[2] == "rollout outcome ended steps credit, step by step"
+    assert lines[2] == "rollout outcome ended steps advantage, step by step"
     actions = [line.removeprefix("> ").removesuffix(" reward 1") for line in lines if line.startswith("> ")]
     assert actions == [step.action + (f" {step.flaw}" if step.flaw else "") for step in best.steps]
-    credit = [line.split()[1] for line in lines if line.startswith("credit ")]
+    credit = [line.split()[1] for line in lines if line.startswith("advantage ")]
     assert credit == [
         f"{step.credit:+.3f}".replace("-", "\N{MINUS SIGN}").replace("+0.000", "0.000") for step in best.steps
     ]
@@ -227,7 +227,7 @@ def test_why_says_when_the_journal_holds_another_number(tmp_path: Path) -> None:
     task = trajectories[0].task.id
     printed = invoke("inspect", folder, "--update", 1, "--task", task, "--rollout", 0, "--step", 0, status=1)
     assert words(printed)[-1] == (
-        f"the journal has {other[0][0]:+.9f}: another number; the credit was made from more than these rows"
+        f"the journal has {other[0][0]:+.9f}: another number; it was computed from more than these rows"
     )
 
 

@@ -156,8 +156,8 @@ def test_every_kind_and_every_field_has_its_sentence(schema: dict[str, Any]) -> 
 def test_bounds_defaults_and_sentences_come_from_the_models(schema: dict[str, Any]) -> None:
     steps = schema["definitions"]["Window"]["properties"]["steps"]
     assert steps == {"type": "integer", "minimum": 0, "default": 2, "description": "How many past steps are shown."}
-    memory = schema["definitions"]["RolloutConfig"]["properties"]["memory"]
-    assert memory["default"] == {"kind": "window", "steps": 2}
+    history = schema["definitions"]["RolloutConfig"]["properties"]["history"]
+    assert history["default"] == {"kind": "window", "steps": 2}
 
 
 def test_the_command_prints_the_schema_or_writes_it(groupwise: Run, tmp_path: Path, schema: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ WAYS = "start the run with torchrun, which sets all of them, or unset them for a
         ({"RANK": "1", "WORLD_SIZE": "2"}, "RANK and WORLD_SIZE are set, but LOCAL_RANK is not"),
         (
             {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},
-            "2 processes were started, but MASTER_ADDR does not say where they meet",
+            "2 processes were started, but MASTER_ADDR is not set, so they cannot connect",
         ),
     ],
 )

@@ -22,7 +22,7 @@ STOPPING = (*NOTHING, "--set", f"{RULE}.updates=2", "--set", f"{RULE}.action=sto
 SENTENCE = (
     "stopped by no_signal after update 2: no group had any advantage in 2 updates (updates 1 to 2), because all "
     "rollouts of a task have equal scores: nothing is learned. Begin a run with easier tasks, a warm start, more "
-    "rollouts per task (rollout.plan) or a method that replays past ones"
+    "rollouts per task (rollout.group_size) or a method that replays past ones"
 )
 GOING_ON = f"to continue with --resume, give {RULE} other limits, or set {RULE}.action to warn or off"
 
@@ -61,7 +61,7 @@ def test_inspect_and_report_show_alarms_and_changes(groupwise: Run, stopped: Pat
     }
     assert groupwise("report", "run").status == 0
     page = (stopped / "report.html").read_text(encoding="utf-8")
-    assert "<h2>On the way</h2>" in page
+    assert "<h2>Alarms and changed settings</h2>" in page
     assert "After update 2, stopped by <code>no_signal</code>: no group had any advantage in 2 updates" in page
     assert "After update 2, changed <code>training.learner.learning_rate</code>: was 0.001, is 0.5." in page
 
@@ -80,7 +80,7 @@ def test_they_come_as_data_frames_too(stopped: Path) -> None:
 def test_a_run_without_alarms_has_no_section_for_them(groupwise: Run, tmp_path: Path) -> None:
     groupwise("train", small(tmp_path), "--out", "run")
     groupwise("report", "run")
-    assert "On the way" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Alarms and changed settings" not in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_stop_after_the_last_update_is_an_end_like_any(groupwise: Run, tmp_path: Path) -> None:

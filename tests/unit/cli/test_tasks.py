@@ -155,7 +155,7 @@ def test_bad_input_is_one_line_and_status_2(groupwise: Run, arguments: tuple[str
         ("[env", "bad.toml: not valid TOML: "),
         ("seed = 1", "bad.toml: section [env] is missing; give it a `kind`"),
         ("[env]\nlength = 1", "bad.toml: env: the env has no `kind`."),
-        ("[env]\nkind = 'idntity'", "bad.toml: env: there is no env 'idntity'; did you mean 'identity'?"),
+        ("[env]\nkind = 'idntity'", "bad.toml: env.kind: there is no env 'idntity'; did you mean 'identity'?"),
     ],
 )
 def test_a_run_file_that_names_no_environment(groupwise: Run, tmp_path: Path, text: str, said: str) -> None:

@@ -119,7 +119,7 @@ def test_a_run_goes_on_by_its_folder_alone_and_says_what_changed(groupwise: Run,
 def test_a_wrong_run_file_stops_before_a_folder_is_made(groupwise: Run, tmp_path: Path) -> None:
     ran = groupwise("train", small(tmp_path), "--set", "training.updtes=3")
     assert ran.status == 2
-    assert "unknown field 'updtes'; did you mean 'updates'?" in ran.err
+    assert "training.updtes: unknown setting; did you mean 'updates'?" in ran.err
     assert not (tmp_path / "runs").exists()
 
 

@@ -18,7 +18,7 @@ from tests.unit.report.run_folders import write_run
 
 REASON = "computed again, the numbers differ by up to 0.5"
 SENTENCE = (
-    f"The credit of update 2 cannot be derived again ({REASON}). The numbers are those of the "
+    f"The advantages of update 2 cannot be derived again ({REASON}). The numbers are those of the "
     "journal, without the groups; rescued groups are found by their final scores"
 )
 

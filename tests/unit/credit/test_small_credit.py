@@ -97,7 +97,7 @@ def test_reports_name_the_dropped_steps_and_the_filters() -> None:
     algorithm = Algorithm(advantage=DR_GRPO, filters=(SmallCredit(min_size=1.5),))
     credit = algorithm.credit(RETURNS)
     assert find_steps_dropped_by_credit(algorithm, RETURNS, credit) == [
-        DroppedStep(filter="SmallCredit(min_size=1.5)", task="t0", rollout=1, index=0, credit=-1.0)
+        DroppedStep(filter="SmallCredit(min_size=1.5)", task="t0", rollout=1, step=0, credit=-1.0)
     ]
     assert find_filters_that_drop(algorithm, RETURNS, credit, 1) == ["SmallCredit(min_size=1.5)"]
     assert find_filters_that_drop(algorithm, RETURNS, credit, 0) == []

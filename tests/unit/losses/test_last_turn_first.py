@@ -54,13 +54,13 @@ def test_it_needs_what_the_loss_within_needs_and_whole_steps() -> None:
         (Dpo(), "LastTurnFirst: of: Dpo has no ratios of turns to carry on; give a policy_loss"),
         (
             PolicyLoss(ratio=SequenceRatio(unit="trajectory")),
-            "LastTurnFirst: of: it takes all turns of a rollout together, and here they are learnt one after the "
-            'other; give a ratio of unit "step"',
+            "LastTurnFirst: of: it takes all turns of a rollout together, but here they are learned one after "
+            'another; give a ratio of unit "step"',
         ),
         (
             PolicyLoss(surrogate=ClippedChannels(weights={"economy": 0.1})),
-            "LastTurnFirst: of: it reads the channel 'economy', and only the credit itself follows what later turns "
-            "became; give a loss without channels",
+            "LastTurnFirst: of: it reads the channel 'economy', but only the advantage is corrected for turns that "
+            "were learned before; give a loss without channels",
         ),
     ],
 )

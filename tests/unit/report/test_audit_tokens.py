@@ -185,7 +185,7 @@ def test_a_file_with_token_columns_is_compared_token_by_token(tmp_path: Path) ->
     assert token["mean_size"] == pytest.approx((4 * good + -bad) / 5)
     assert (token["tokens"], token["silent_tokens"]) == (20, 4)
     lines = words(invoke("audit", file, "--method", "dr_grpo", "--method", "gtpo"))
-    assert any(line.startswith("Credit of 20 sampled tokens under each method") for line in lines)
+    assert any(line.startswith("Advantages of 20 sampled tokens under each method") for line in lines)
     assert "Tokens that change most from dr_grpo to gtpo" in lines
 
 

@@ -33,11 +33,11 @@ def test_a_system_that_does_not_say_is_not_guessed_at(tmp_path: Path, monkeypatc
 
 
 def test_what_fits_exactly_is_not_refused() -> None:
-    check_fits({"weights": 3e9, "engine": 1e9}, 4e9, remedy="take a smaller model")
+    check_fits({"weights": 3e9, "engine": 1e9}, 4e9, remedy="use a smaller model")
     with pytest.raises(ConfigError) as caught:
-        check_fits({"weights": 3e9, "reference": 0, "engine": 1e9}, 3.9e9, remedy="take a smaller model")
+        check_fits({"weights": 3e9, "reference": 0, "engine": 1e9}, 3.9e9, remedy="use a smaller model")
     assert str(caught.value) == (
-        "model: at least 4.0 GB of memory are needed (weights 3.0 GB, engine 1.0 GB), but 3.9 GB are available; take a "
+        "model: at least 4.0 GB of memory are needed (weights 3.0 GB, engine 1.0 GB), but 3.9 GB are available; use a "
         "smaller model"
     )
 

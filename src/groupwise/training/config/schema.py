@@ -148,7 +148,7 @@ OVER: dict[str, Any] = {
     "hint": {"type": ["object", "string"], "description": "Fields of the method's hint to change, or another."},
     "channels": {
         "type": "object",
-        "description": "Further credit that the loss reads, an estimator by name.",
+        "description": "Further advantages that the loss reads, an estimator by name.",
         "additionalProperties": {SLOT: "estimator"},
     },
     "scorers": {"type": "array", "description": "Measures in place of the method's.", "items": {SLOT: "scorer"}},
