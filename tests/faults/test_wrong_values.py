@@ -125,7 +125,7 @@ def test_a_task_that_cannot_be_sent_is_a_fault_of_its_own(host: Host) -> None:
     if isinstance(host, Workers):
         assert answers[0] == Fault(
             reason=StopReason.ERROR,
-            message="EnvironmentFault: the task's payload holds {1, 2} (set); give JSON values alone",
+            message="EnvironmentFault: the task's payload holds a builtins.set; give JSON values alone",
         )
 
 

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple, cast
 
 from pydantic_core import to_json
 
+from groupwise.data.exact_values import read_value, write_value
 from groupwise.data.records import StopReason, Task
 from groupwise.envs.environment import EnvironmentPart, Observation, Outcome
 from groupwise.envs.mixture import has_vocabulary
 from groupwise.envs.part_queries import ask_instruction, ask_task_set, ask_vocabulary
-from groupwise.envs.plain_records import show_value, to_plain_advice, to_plain_observation, to_plain_outcome
+from groupwise.envs.plain_records import to_plain_advice, to_plain_observation, to_plain_outcome
 from groupwise.parts.part import Slot
 from groupwise.rollout.environment_runner import Advice, Fault, InProcess, NoExpert, call_guarded, fault_of
 from groupwise.system.errors import EnvironmentFault
@@ -31,7 +32,6 @@ from groupwise.system.sandbox import die_with_parent
 
 MAX_ANSWER_BYTES = 2**23
 """Of one answer: more than an observation, its key and the info of a step can take."""
-_LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _make_call(host: InProcess, key: int, what: str, words: Sequence[Any]) -> An
         return host.act({key: words[0]})[key]
     if what == "open":
         name, env, split, seed, payload, tags = words
-        task = Task(id=name, env=env, split=split, seed=seed, payload=read_payload(payload), tags=tuple(tags))
+        task = Task(id=name, env=env, split=split, seed=seed, payload=read_value(payload), tags=tuple(tags))
         return host.open({key: task})[key]
     if what == "fork":
         return host.observe(key) if words[0] is None else host.fork(words[0], [key])[key]
@@ -127,7 +127,10 @@ SHOW_FORK = EncodedCall("fork", '"fork",null')
 
 def write_open(task: Task) -> EncodedCall:
     """The call that opens an environment; EnvironmentFault if the task cannot be written."""
-    payload = write_payload(task.payload)
+    try:
+        payload = write_value(task.payload)
+    except TypeError as error:
+        raise EnvironmentFault(f"the task's payload holds {error}; give JSON values alone") from None
     words = ("open", task.id, task.env, task.split, task.seed, payload, task.tags)
     return EncodedCall("open", json.dumps(words)[1:-1])
 
@@ -150,31 +153,6 @@ def write_calls(calls: Sequence[tuple[int, int, EncodedCall]]) -> bytes:
 def write_line(value: object) -> bytes:
     """Any JSON value as a line; lone surrogates are kept."""
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
-
-
-def write_payload(value: object) -> Any:
-    """A task's payload as JSON that can be read back equal; JSON has no tuples, and only text as keys."""
-    kind = type(value)
-    if kind in _LEAVES:
-        return value
-    if kind is list:
-        return [write_payload(entry) for entry in value]  # type: ignore[attr-defined]
-    if kind is tuple:
-        return {"tuple": [write_payload(entry) for entry in value]}  # type: ignore[attr-defined]
-    if isinstance(value, Mapping):
-        return {"pairs": [[write_payload(name), write_payload(entry)] for name, entry in value.items()]}
-    raise EnvironmentFault(f"the task's payload holds {show_value(value)}; give JSON values alone")
-
-
-def read_payload(value: Any) -> Any:
-    """What `write_payload` wrote."""
-    if type(value) is list:
-        return [read_payload(entry) for entry in value]
-    if type(value) is dict and "tuple" in value:
-        return tuple(read_payload(entry) for entry in value["tuple"])
-    if type(value) is dict:
-        return {read_payload(name): read_payload(entry) for name, entry in value["pairs"]}
-    return value
 
 
 # Answers: written in the worker, and read in the run. The run checks every field again, because a worker runs the code

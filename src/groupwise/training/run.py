@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from groupwise.data.exact_values import read_fields, write_fields
 from groupwise.data.records import Task, Trajectory
 from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine
@@ -29,7 +30,6 @@ from groupwise.store.journal import Journal, Update
 from groupwise.store.lock import RunLock
 from groupwise.store.run_folder import RunPaths
 from groupwise.training.config.run_config import RunConfig
-from groupwise.training.exact_values import read_fields, write_fields
 from groupwise.training.part_states import PartStates
 from groupwise.training.samples import CreditedBatch
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from groupwise.data.exact_values import Reader, read_fields, read_value, write_fields, write_value
 from groupwise.data.past_rollouts import PastRollout, ReplayedRollout
 from groupwise.data.records import Origin, SetAside, Step, StopReason, Task, Trajectory
 from groupwise.parts.stateful import StateBefore
@@ -18,7 +19,6 @@ from groupwise.rollout.environment_runner import EnvTiming
 from groupwise.store.journal import PendingRollouts
 from groupwise.store.journal_file import pack_blob, unpack_blob
 from groupwise.training.collect.collect import UpdateRollouts
-from groupwise.training.exact_values import Reader, read_fields, read_value, write_fields, write_value
 
 _TRAJECTORY_FIELDS = tuple(entry.name for entry in fields(Trajectory))
 
