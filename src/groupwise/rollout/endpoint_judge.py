@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.engines.http_client import RequestRefusedFault, ServerClient, ServerFault, read_url
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.rollout.judges import JudgeCall, Judgement, JudgeQuestion
 from groupwise.system.errors import ConfigError, EngineFault, nearest
 from groupwise.system.secrets import resolve_references
@@ -126,7 +126,6 @@ def read_choice(text: str, choices: Sequence[tuple[str, float]]) -> float | str:
 
 SETTING = "algorithm.judge.url"
 MAX_PLACE_CHARACTERS = 20_000
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class EndpointJudge(Part, slot="judge"):

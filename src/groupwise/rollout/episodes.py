@@ -11,14 +11,7 @@ from typing import Any
 
 from groupwise.data.records import Origin, Step, StopReason, Task, Trajectory
 from groupwise.data.seeds import seeds_of
-from groupwise.engines.engine import (
-    Engine,
-    Generation,
-    Request,
-    SubmittingEngine,
-    VersionSpan,
-    check_generations,
-)
+from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, VersionSpan, check_generations
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionParser
 from groupwise.rollout.environment_runner import ConcurrentHost, EnvTiming, Fault, Host
@@ -132,10 +125,7 @@ class Player:
                     opening = self.prompter.for_task(task).encode_opening(shown.goal, text)
                     openings[task.id, shown.goal, text] = opening
             live[number] = LiveRollout(
-                rollout,
-                shown,
-                openings[task.id, shown.goal, hint],
-                unhinted_opening=openings[task.id, shown.goal, ""],
+                rollout, shown, openings[task.id, shown.goal, hint], unhinted_opening=openings[task.id, shown.goal, ""]
             )
         return LiveEpisodes(self, live, temperature, waiting).play_to_end()
 

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from groupwise.data.records import Task
 from groupwise.parts.outside import PLACE, load_outside
-from groupwise.parts.part import Part
+from groupwise.parts.part import Finite, Part
 from groupwise.system.errors import ConfigError, EngineFault, RecordError
 from groupwise.system.text import describe_value, escape_surrogates, quote_line
 
@@ -91,9 +91,6 @@ class RecordedJudge(Protocol):
         """One sentence about a judgement without a score: the problem and the fix."""
 
 
-Points = Annotated[float, Field(allow_inf_nan=False)]
-
-
 class CheckedSteps(Part, slot="judge"):
     """Points for a step that passed every check of its environment and made only calls that lead to the answer.
 
@@ -103,9 +100,9 @@ class CheckedSteps(Part, slot="judge"):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"checks"})
-    passed: Points = 2.0
+    passed: Finite = 2.0
     """Score of a step that passed; some parts read it as a logit."""
-    failed: Points = -2.0
+    failed: Finite = -2.0
     """Score of any other step."""
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
@@ -131,9 +128,9 @@ class CheckedLines(Part, slot="judge"):
     result. A piece without a line end has the points of its line.
     """
 
-    right: Points = 1.0
+    right: Finite = 1.0
     """Score of a correct line."""
-    wrong: Points = 0.0
+    wrong: Finite = 0.0
     """Score of any other line."""
 
     def __call__(self, questions: Sequence[JudgeQuestion]) -> list[float]:
@@ -160,7 +157,7 @@ class PhraseJudge(Part, slot="judge"):
     tasks for which a rule is enough.
     """
 
-    phrases: Annotated[tuple[tuple[str, Points], ...], Field(min_length=1)]
+    phrases: Annotated[tuple[tuple[str, Finite], ...], Field(min_length=1)]
     """Phrases, each with its points: `phrases = [["please", 1.0], ["dunno", -0.5]]`."""
     ignores_case: bool = True
     """Whether upper and lower case are equal."""
@@ -185,7 +182,7 @@ class FunctionJudge(Part, slot="judge"):
     """The function, as "package.module:function"."""
     max_calls: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of calls of the run; None = no limit."""
-    fallback: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    fallback: Finite | None = None
     """The score if the function raises or returns no finite number; None = the run ends."""
 
     @field_validator("function")

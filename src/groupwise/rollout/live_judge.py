@@ -64,7 +64,10 @@ class LiveJudge:
         if not isinstance(self._part, RecordedJudge) or self._record is None:
             return self._part(questions)
         asked = [self._part.write_questions(question) for question in questions]
-        digests = [[digest_question(sample) for sample in samples] for samples in asked]
+        digests = [
+            [hashlib.sha256(to_canonical_json(sample).encode()).hexdigest()[:32] for sample in samples]
+            for samples in asked
+        ]
         unsettled = {
             digest: sample
             for of_question, samples in zip(digests, asked, strict=True)
@@ -106,11 +109,6 @@ class LiveJudge:
 #
 # A line is written as soon as there is an answer, and the question is not asked again. So an interrupted run resumes
 # with its answers, and its numbers are bit-exact.
-
-
-def digest_question(asked: Mapping[str, Any]) -> str:
-    """The digest of a question."""
-    return hashlib.sha256(to_canonical_json(asked).encode()).hexdigest()[:32]
 
 
 class JudgeRecord:

@@ -82,14 +82,7 @@ class RolloutPlan(Protocol):
     """
 
     def next(
-        self,
-        played: Played,
-        wanted: int,
-        *,
-        group_size: int,
-        tools: PlanTools,
-        past_rollouts: PastRollouts,
-        draw: Draw,
+        self, played: Played, wanted: int, *, group_size: int, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
     ) -> list[RolloutRequest]:
         """The requests of the next round; empty = the update has enough.
 
@@ -112,14 +105,7 @@ class Flat(Part, slot="plan"):
     reads_past_rollouts: ClassVar[bool] = False
 
     def next(
-        self,
-        played: Played,
-        wanted: int,
-        *,
-        group_size: int,
-        tools: PlanTools,
-        past_rollouts: PastRollouts,
-        draw: Draw,
+        self, played: Played, wanted: int, *, group_size: int, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
     ) -> list[RolloutRequest]:
         tasks = [] if played.rounds else tools.fresh(wanted)
         return [RolloutRequest(task=task, rollouts=group_size) for task in tasks]
@@ -146,14 +132,7 @@ class TopUp(Part, slot="plan"):
     reads_past_rollouts: ClassVar[bool] = False
 
     def next(
-        self,
-        played: Played,
-        wanted: int,
-        *,
-        group_size: int,
-        tools: PlanTools,
-        past_rollouts: PastRollouts,
-        draw: Draw,
+        self, played: Played, wanted: int, *, group_size: int, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
     ) -> list[RolloutRequest]:
         missing = wanted - sum(map(self._teaches, played.groups))
         if len(played.rounds) == self.rounds or missing <= 0:
@@ -412,14 +391,7 @@ class Hinted(Part, slot="plan"):
         return (*plan_words(self.plan), *self.hint.words())
 
     def next(
-        self,
-        played: Played,
-        wanted: int,
-        *,
-        group_size: int,
-        tools: PlanTools,
-        past_rollouts: PastRollouts,
-        draw: Draw,
+        self, played: Played, wanted: int, *, group_size: int, tools: PlanTools, past_rollouts: PastRollouts, draw: Draw
     ) -> list[RolloutRequest]:
         requests = self.plan.next(
             played, wanted, group_size=group_size, tools=tools, past_rollouts=past_rollouts, draw=draw

@@ -89,11 +89,7 @@ class MixedTurns:
     """Several running curricula. Their fractions hold over the whole run, and in each update up to whole tasks."""
 
     def __init__(
-        self,
-        curricula: Mapping[str, LiveCurriculum],
-        *,
-        weights: Mapping[str, float],
-        name_of: Callable[[Task], str],
+        self, curricula: Mapping[str, LiveCurriculum], *, weights: Mapping[str, float], name_of: Callable[[Task], str]
     ) -> None:
         """Mix curricula by environment name; `weights` has the weight of each, `name_of` gives the name for a task."""
         self._curricula, self._weights, self._name_of = curricula, weights, name_of

@@ -466,20 +466,16 @@ class Worker:
             if len(self._received) > MAX_ANSWER_BYTES:
                 raise OSError("an answer without end")
             return []
-        *lines, rest = self._received.split(b"\n")
-        self._received = rest
-        return [answer for line in lines for answer in self._take_if_due(line)]
-
-    def _take_if_due(self, line: bytearray) -> list[Answer]:
-        try:
-            number, answer = read_answer(bytes(line))
-        except ValueError:
-            return []
-        if not self._numbers or number != self._numbers[0]:
-            return []
-        self._numbers.popleft()
-        self._deadline = monotonic() + self._timeout
-        return [answer]
+        *lines, self._received = self._received.split(b"\n")
+        answers: list[Answer] = []
+        for line in lines:
+            with suppress(ValueError):
+                number, answer = read_answer(bytes(line))
+                if self._numbers and number == self._numbers[0]:
+                    self._numbers.popleft()
+                    self._deadline = monotonic() + self._timeout
+                    answers.append(answer)
+        return answers
 
     def describe_end(self) -> str:
         with suppress(subprocess.TimeoutExpired):
@@ -487,7 +483,10 @@ class Worker:
         code = self._popen.poll()
         if code is None:
             return "the worker closed its connection, or sent an invalid answer"
-        return f"the worker was killed by {_name_signal(-code)}" if code < 0 else f"the worker ended with status {code}"
+        if code >= 0:
+            return f"the worker ended with status {code}"
+        named = {member.value: member.name for member in signal.Signals}  # not real-time signals
+        return f"the worker was killed by {named.get(-code, f'signal {-code}')}"
 
     def dismiss(self) -> None:
         with suppress(OSError):
@@ -518,10 +517,3 @@ class Worker:
         except OSError:
             return False
         return True
-
-
-def _name_signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"

@@ -164,11 +164,7 @@ def admit_rollouts(
 
 
 def replay_rollouts(
-    run: Run,
-    replay: Replay,
-    number: int,
-    groups: Sequence[Sequence[Trajectory]],
-    set_aside: Sequence[SetAside],
+    run: Run, replay: Replay, number: int, groups: Sequence[Sequence[Trajectory]], set_aside: Sequence[SetAside]
 ) -> tuple[list[ReplayedRollout], int]:
     """The past rollouts that join the groups, and the number of those left out because the policy changed too much.
 

@@ -180,11 +180,7 @@ def _check_parts_only(section: Mapping[str, Any]) -> None:
 
 
 def decode_run(
-    content: Mapping[str, Any],
-    *,
-    overrides: Sequence[str] = (),
-    unset: Sequence[str] = (),
-    tell: Tell = warnings.warn,
+    content: Mapping[str, Any], *, overrides: Sequence[str] = (), unset: Sequence[str] = (), tell: Tell = warnings.warn
 ) -> RunConfig:
     """Turn a run file's content into a run; the arguments are those of `load_run`.
 
