@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from groupwise.engines.http_client import RequestRefusedFault, ServerClient, ServerFault, read_url
-from groupwise.parts.part import Finite, Part
+from groupwise.parts.part import Count, Finite, NotNegative, Part, Positive
 from groupwise.rollout.judges import JudgeCall, Judgement, JudgeQuestion
 from groupwise.system.errors import ConfigError, EngineFault, nearest
 from groupwise.system.secrets import resolve_references
@@ -154,27 +154,27 @@ class EndpointJudge(Part, slot="judge"):
     """The lowest valid score; None = no limit."""
     highest: Finite | None = 10.0
     """The highest valid score; None = no limit."""
-    samples: Annotated[int, Field(ge=1)] = 1
+    samples: Count = 1
     """Replies per question, each with its own seed; their scores are averaged."""
-    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = 0.0
+    temperature: NotNegative | None = 0.0
     """Sampling temperature; None = the server's default."""
     seed: Annotated[int, Field(ge=0, le=2**31)] | None = 0
     """The first seed; None = none is sent."""
-    max_tokens: Annotated[int, Field(ge=1)] = 512
+    max_tokens: Count = 512
     """Maximum number of tokens of a reply."""
     body: Mapping[str, Any] = Field(default_factory=dict)
     """Further fields of the request; they override those above."""
     api_key: str = ""
     """The API key as an environment variable, "${JUDGE_API_KEY}"; empty = none is sent."""
-    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 60.0
+    timeout: Positive = 60.0
     """Seconds per call."""
     retries: Annotated[int, Field(ge=0, le=100)] = 3
     """How often a question is asked again after a failure."""
-    retry_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    retry_seconds: NotNegative = 1.0
     """Seconds to wait before the next try after a server error; doubled each time, at most 30."""
     concurrency: Annotated[int, Field(ge=1, le=256)] = 8
     """Maximum number of calls at the same time."""
-    max_calls: Annotated[int, Field(ge=1)] | None = None
+    max_calls: Count | None = None
     """Maximum number of calls of the run, checked before the questions of an update. Retries are not limited by it.
     None = no limit."""
     fallback: Finite | None = None

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from groupwise.data.records import Task
 from groupwise.parts.outside import PLACE, load_outside
-from groupwise.parts.part import Finite, Part
+from groupwise.parts.part import Count, Finite, Part
 from groupwise.system.errors import ConfigError, EngineFault, RecordError
 from groupwise.system.text import describe_value, escape_surrogates, quote_line
 
@@ -180,7 +180,7 @@ class FunctionJudge(Part, slot="judge"):
 
     function: str
     """The function, as "package.module:function"."""
-    max_calls: Annotated[int, Field(ge=1)] | None = None
+    max_calls: Count | None = None
     """Maximum number of calls of the run; None = no limit."""
     fallback: Finite | None = None
     """The score if the function raises or returns no finite number; None = the run ends."""

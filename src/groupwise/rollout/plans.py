@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Protocol, get_args
 
-from pydantic import Field
-
 from groupwise.data.records import Origin, SetAside, Task, Trajectory, score_of
-from groupwise.parts.part import Part, Slot, kind_of
+from groupwise.parts.part import Count, Part, Slot, kind_of
 from groupwise.parts.slots import Draw, HintPart
 from groupwise.store.rollout_index import PastRollouts
 from groupwise.system.errors import ConfigError
@@ -125,7 +123,7 @@ class TopUp(Part, slot="plan"):
 
     drops_solved_groups: ClassVar[bool] = True
     """It drops tasks that every rollout solved."""
-    rounds: Annotated[int, Field(ge=1)] = 4
+    rounds: Count = 4
     """Maximum number of rounds of an update, with the first one."""
     of: str = "success"
     """The score that must differ within a group."""

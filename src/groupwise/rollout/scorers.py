@@ -18,7 +18,7 @@ from groupwise.data.samples import PolicyRole, PromptAndResponse
 from groupwise.data.segments import FloatArray
 from groupwise.engines.engine import Generation, Request
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part, load_catalogue, name_of
+from groupwise.parts.part import Count, Part, load_catalogue, name_of
 from groupwise.parts.slots import Draw
 from groupwise.rollout.forks import Fork
 from groupwise.rollout.judges import JudgeQuestion
@@ -331,9 +331,9 @@ class JudgedSegments(Part, slot="scorer"):
     writes: ClassVar[frozenset[str]] = frozenset({"judged_ends", "judged_scores"})
     separators: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Texts that end a segment; none = the whole response is one segment."""
-    min_tokens: Annotated[int, Field(ge=1)] = 1
+    min_tokens: Count = 1
     """Minimum number of tokens of a segment."""
-    max_segments: Annotated[int, Field(ge=1)] = 64
+    max_segments: Count = 64
     """Maximum number of segments of a response."""
 
     def __call__(self, groups: Sequence[Sequence[Trajectory]], tools: Tools, *, draw: Draw) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from groupwise.parts.part import Part
+from groupwise.parts.part import Count, NotNegative, Part
 from groupwise.store.checkpoint_files import find_latest_checkpoint
 from groupwise.store.journal import Alarm, EvaluatedRollout, Journal, SettingChange
 from groupwise.store.run_folder import RunPaths
@@ -33,7 +33,6 @@ _log = logging.getLogger(__name__)
 
 SUCCESS = "rollout/success"
 Share = Annotated[float, Field(ge=0, le=1)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +133,7 @@ BEYOND_CHANCE = 2.0
 class EntropyCollapse(AlarmRule):
     """Entropy fell below both limits while rollouts still fail."""
 
-    below: Amount = 0.02
+    below: NotNegative = 0.02
     """Nats, mean over sampled tokens."""
     share: Share = 0.1
     """Fraction of the entropy at the start."""
@@ -162,7 +161,7 @@ class EntropyExplosion(AlarmRule):
 
     factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
     """Multiple of the entropy at the start."""
-    rise: Amount = 1.0
+    rise: NotNegative = 1.0
     """Nats above the entropy at the start."""
     gain: Share = 0.05
     """No alarm if success rose by at least this much."""
@@ -183,7 +182,7 @@ class EntropyExplosion(AlarmRule):
 class FarFromReference(AlarmRule):
     """The policy is far from the one that the run started from. Only if the loss compares with it."""
 
-    above: Amount = 2.0
+    above: NotNegative = 2.0
     """Nats, mean over trained tokens."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
@@ -200,7 +199,7 @@ class FarFromReference(AlarmRule):
 class SamplerGap(AlarmRule):
     """Engine and learner compute different log-probs for the same tokens."""
 
-    above: Amount = 0.2
+    above: NotNegative = 0.2
     """Nats, mean difference of the log-probs per token."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
@@ -219,7 +218,7 @@ class LengthGrowth(AlarmRule):
 
     factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
     """Multiple of the length at the start."""
-    tokens: Amount = 16.0
+    tokens: NotNegative = 16.0
     """Tokens more than at the start."""
     gain: Share = 0.05
     """No alarm if success rose by at least this much: longer responses may have been necessary."""
@@ -242,7 +241,7 @@ class LengthCollapse(AlarmRule):
 
     share: Share = 0.3
     """Fraction of the length at the start."""
-    tokens: Amount = 16.0
+    tokens: NotNegative = 16.0
     """Tokens fewer than at the start."""
     gain: Share = 0.05
     """No alarm if success rose by at least this much: shorter responses may be enough."""
@@ -311,7 +310,7 @@ class Truncated(RisenShare):
 class NoSignal(AlarmRule):
     """In many updates, no group has any advantage: all its rollouts have equal scores, so nothing is learned."""
 
-    updates: Annotated[int, Field(ge=1)] = 20
+    updates: Count = 20
     """Consecutive updates."""
     solved: Share = 0.8
     """No alarm if at least this fraction of the rollouts succeeds: then little is left to learn."""
@@ -337,7 +336,7 @@ class RewardHacking(AlarmRule):
 
     drop: Share = 0.05
     """Fall of success on the evaluation's tasks, or of the mean final score if success is not known."""
-    rise: Amount = 0.0
+    rise: NotNegative = 0.0
     """The return rose by more than this."""
 
     def describe(self, history: RunHistory, number: int) -> str | None:
@@ -375,7 +374,7 @@ class RewardHacking(AlarmRule):
 class AlarmsConfig(Part):
     """The alarms of a run. Each has an `action` (off, warn, stop) and its own limits."""
 
-    window: Annotated[int, Field(ge=1)] = 5
+    window: Count = 5
     """Number of updates to average: the latest, and the run's first for comparison."""
     entropy_collapse: EntropyCollapse = EntropyCollapse()
     """Entropy fell to almost 0 while rollouts still fail."""

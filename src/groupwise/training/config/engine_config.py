@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
-from groupwise.parts.part import Part, kind_of, name_of
+from groupwise.parts.part import Count, Part, PositiveShare, kind_of, name_of
 from groupwise.parts.path_settings import make_absolute, resolve_by
 from groupwise.parts.slots import ENTROPY, REFUSED_SAMPLING, REFUSED_SHARING, SCORES, VERSIONS
 from groupwise.system.errors import ConfigError
@@ -31,15 +31,15 @@ class DecodingConfig(Part):
 
     decoding: Literal["auto", "eager", "graphs"] = "auto"
     """How tokens are decoded: graphs = one CUDA graph per step; auto = graphs on a GPU if the model allows it."""
-    rows: Annotated[int, Field(ge=1)] = 256
+    rows: Count = 256
     """With graphs: largest number of responses that decode at a time, in each process."""
-    memory: Annotated[float, Field(gt=0, le=1)] = 0.3
+    memory: PositiveShare = 0.3
     """With graphs: fraction of the GPU's memory for keys and values, in each process."""
     compile_parts: Literal["auto"] | bool = "auto"
     """With graphs: whether norms and feed-forward layers are compiled. Faster, but the start takes half a minute
     longer. auto = if groupwise has no layers of its own for the model. Layers that fail a test are not compiled; the
     log says so."""
-    batch_tokens: Annotated[int, Field(ge=1)] = 32768
+    batch_tokens: Count = 32768
     """Largest number of tokens per batch of prompts; without graphs, of prompts and responses."""
 
 
@@ -192,11 +192,11 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
     starts_others: ClassVar[bool] = True
     """`python` may be any program."""
 
-    max_in_flight: Annotated[int, Field(ge=1)] = 128
+    max_in_flight: Count = 128
     """Largest number of open requests per server; others wait."""
     python: Annotated[str, resolve_by(lambda text: make_absolute(text) if "/" in text else text)] = "python"
     """The Python interpreter with vLLM, for servers that the run starts."""
-    memory: Annotated[float, Field(gt=0, le=1)] | None = None
+    memory: PositiveShare | None = None
     """Fraction of a GPU's memory per server; none = servers on the CPU."""
     context: Annotated[int, Field(ge=2)] | None = None
     """Largest number of tokens of prompt and response together; none = the model's limit."""
@@ -252,7 +252,7 @@ class VllmInProcess(Part, slot="engine"):
     """vLLM's precision; weights are cast at each weight sync."""
     context: Annotated[int, Field(ge=2)] | None = None
     """Largest number of tokens of prompt and response together; none = the model's limit."""
-    memory: Annotated[float, Field(gt=0, le=1)] = 0.4
+    memory: PositiveShare = 0.4
     """Fraction of the GPU's memory for vLLM."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of vLLM's `LLM`, such as `attention_backend`."""

@@ -20,7 +20,7 @@ from groupwise.losses.corrections import Truncate
 from groupwise.losses.policy_loss import PolicyLoss
 from groupwise.losses.token_columns import OLD_LOGP
 from groupwise.parts.algorithm import Algorithm
-from groupwise.parts.part import Part, Slot, load_catalogue
+from groupwise.parts.part import Count, Part, Slot, load_catalogue
 from groupwise.parts.path_settings import PathText
 from groupwise.parts.slots import REFUSED_SAMPLING, VERSIONS, EngineSlot
 from groupwise.rollout.actions import TAGS, ActionParserSlot, Choice, Tagged, WholeResponse
@@ -62,7 +62,7 @@ class RolloutConfig(Part):
     """Rollouts per task."""
     plan: PlanSlot = Flat()
     """Which tasks get rollouts, with which hints, and which groups are compared."""
-    max_tokens: Annotated[int, Field(ge=1)] = 16
+    max_tokens: Count = 16
     """Largest number of tokens per response."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner."""
@@ -75,7 +75,7 @@ class RolloutConfig(Part):
     """Whether rollouts are sampled while the learner learns. 0 = synchronous. 1 = one-step off-policy: the next
     update's rollouts are sampled with the weights of the update before; the run is bit-exact reproducible. free = fully
     asynchronous: rollouts also continue during weight syncs; the run is not reproducible."""
-    max_staleness: Annotated[int, Field(ge=1)] = 1
+    max_staleness: Count = 1
     """At a lag above 0: the highest staleness of a rollout, in policy versions, when it is trained. With `free`,
     rollouts are requested that many updates ahead; none is discarded."""
     corrects_lag: bool = True
@@ -120,7 +120,7 @@ class TrainingConfig(Part):
 
     updates: Annotated[int, Field(ge=0)] = 20
     """Updates to make."""
-    tasks: Annotated[int, Field(ge=1)] = 16
+    tasks: Count = 16
     """Tasks per update."""
     curriculum: CurriculumSlot = Shuffled()
     """The order of the tasks."""
@@ -128,7 +128,7 @@ class TrainingConfig(Part):
     """How the weights are updated."""
     weight_sync: WeightSyncSlot = InMemory()
     """How the learner's weights get to the engine."""
-    checkpoint_every: Annotated[int, Field(ge=1)] = 5
+    checkpoint_every: Count = 5
     """Updates between checkpoints; the last update always gets one."""
     min_survivors: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Fraction of an update's rollouts that must end without an error; below it the run stops."""
@@ -147,7 +147,7 @@ class EvaluationConfig(Part):
     """Updates between evaluations; 0 = only before the first update and after the last."""
     patience: Annotated[int, Field(ge=0)] = 0
     """Number of consecutive evaluations without a higher success that ends the run early; 0 = never."""
-    rollouts: Annotated[int, Field(ge=1)] = 1
+    rollouts: Count = 1
     """Rollouts per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.4
     """Divides the logits; 0 = always the most likely token."""
@@ -156,7 +156,7 @@ class EvaluationConfig(Part):
 class CheckpointsConfig(Part):
     """Which checkpoints are kept in the run folder."""
 
-    keep: Literal["all", "best"] | Annotated[int, Field(ge=1)] = "all"
+    keep: Literal["all", "best"] | Count = "all"
     """all = every checkpoint of `training.checkpoint_every`. A number = that many of the newest, and the best. best =
     the latest and the best only. The best has the highest success in evaluations; unless all are kept, it is also saved
     if no checkpoint was due. The reference policy of a loss is always kept."""
@@ -174,9 +174,9 @@ class CheckpointsConfig(Part):
 class WarmStartConfig(Part):
     """Supervised fine-tuning on an expert's actions before the first update."""
 
-    tasks: Annotated[int, Field(ge=1)] = 200
+    tasks: Count = 200
     """Training tasks that the expert solves."""
-    epochs: Annotated[int, Field(ge=1)] = 2
+    epochs: Count = 2
     """Passes over the expert's steps."""
     noise: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Fraction of steps with a random action instead of the expert's, after which the expert shows how to recover. The
@@ -188,7 +188,7 @@ class WarmStartConfig(Part):
     """Weight of observation tokens; above 0, a new model learns sooner to copy what it reads."""
     learning_rate: Annotated[float, Field(gt=0)] = 3e-3
     """Step size of AdamW after a short warm-up; it falls to a twentieth along a cosine."""
-    batch_tokens: Annotated[int, Field(ge=1)] = 512
+    batch_tokens: Count = 512
     """Distinct tokens per optimizer step."""
 
 
