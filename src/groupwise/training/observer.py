@@ -45,14 +45,16 @@ class RunObserver:
         """An alarm was raised after an update and its evaluation; it is in the journal. The run may end with it."""
 
 
+EVENTS = [name for name in vars(RunObserver) if name.startswith("on_")]
+
+
 def check_observers(observers: Sequence[RunObserver]) -> None:
     """Check that observers have all methods, before a run begins."""
     advice = "derive a class from groupwise.RunObserver, and give [YourClass()]"
     if not isinstance(observers, Sequence):
         raise ConfigError(f"observers is {describe_value(observers)}, and no list of observers; {advice}")
-    events = [name for name in vars(RunObserver) if name.startswith("on_")]
     for observer in observers:
-        missing = [name for name in events if not callable(getattr(observer, name, None))]
+        missing = [name for name in EVENTS if not callable(getattr(observer, name, None))]
         if missing or isinstance(observer, type):
             name = getattr(observer, "__name__", type(observer).__name__)
             fault = "it is a class, and no object of it" if isinstance(observer, type) else f"it has no {missing[0]}"
@@ -81,19 +83,15 @@ class ObserverList(RunObserver):
     def __init__(self, observers: Sequence[RunObserver]) -> None:
         self.observers = observers
 
-    on_stage = _notify_all("on_stage")
-    on_warm_start_epoch = _notify_all("on_warm_start_epoch")
-    on_warm_start = _notify_all("on_warm_start")
-    on_expert_faults = _notify_all("on_expert_faults")
-    on_evaluation = _notify_all("on_evaluation")
-    on_update = _notify_all("on_update")
-    on_alarm = _notify_all("on_alarm")
-
     def hears(self, event: str) -> bool:
         """Whether any of them overrides an event, such as `on_alarm`."""
         handlers = [getattr(observer, event) for observer in self.observers]
         ours = getattr(RunObserver, event)
         return any(getattr(handler, "__func__", handler) is not ours for handler in handlers)
+
+
+for _event in EVENTS:
+    setattr(ObserverList, _event, _notify_all(_event))
 
 
 @dataclass

@@ -390,7 +390,7 @@ def find_places(num_runs: int, needs: RunNeeds, machine: Machine) -> Places:
     Places(gpus=(None, None, None, None), reason='8 free cores for 2 threads each')
     """
     if needs.alone_because:
-        return _take([*range(len(machine.gpus))] or [None], 1, needs.alone_because)
+        return Places(gpus=(0 if machine.gpus else None,), reason=needs.alone_because)
     limits = {"no more runs": num_runs}
     if machine.memory is not None:
         of_run = PROCESS_MEMORY + (0.0 if machine.gpus else needs.memory)
@@ -408,11 +408,7 @@ def find_places(num_runs: int, needs: RunNeeds, machine: Machine) -> Places:
         cores = f"{_count(machine.cores, 'free core')} for {_count(needs.threads, 'thread')} each"
         limits[cores] = machine.cores // needs.threads
     reason = min(limits, key=lambda words: limits[words])
-    return _take(places, limits[reason], reason)
-
-
-def _take(places: Sequence[int | None], limit: int, reason: str) -> Places:
-    return Places(gpus=tuple(places[: max(1, limit)]), reason=reason)
+    return Places(gpus=tuple(places[: max(1, limits[reason])]), reason=reason)
 
 
 def _count(number: int, word: str) -> str:

@@ -349,7 +349,14 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
     if isinstance(config.engine, LocalEngine | VllmInProcess):
         check_uses_servers(config.engine)
     config.engine.check_device(device)
-    _check_overlap(config, device)
+    # On a GPU, sampling and learning at the same time needs two processes: torch selects attention kernels per process,
+    # and the engine changes the selection while it decodes.
+    if config.rollout.lag and device == "cuda" and isinstance(config.engine, LocalEngine):
+        raise ConfigError(
+            f"rollout.lag: the engine {name_of(config.engine)} shares a process with the learner, so on a GPU the "
+            "learner's attention kernels would depend on timing; give the engine its own process "
+            '([engine] kind = "server"), or set rollout.lag to 0'
+        )
     _check_sharing(config)
     if isinstance(config.engine, VllmInProcess) and isinstance(config.training.learner, ShardedLearnerConfig):
         raise ConfigError(
@@ -359,19 +366,6 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
     check_model = getattr(config.engine, "check_model", None)  # some engines cannot load every model
     if check_model is not None:
         check_model(config.model)
-
-
-def _check_overlap(config: RunConfig, device: str) -> None:
-    """On a GPU, sampling and learning at the same time needs two processes.
-
-    torch selects attention kernels per process, and the engine changes the selection while it decodes.
-    """
-    if config.rollout.lag and device == "cuda" and isinstance(config.engine, LocalEngine):
-        raise ConfigError(
-            f"rollout.lag: the engine {name_of(config.engine)} shares a process with the learner, so on a GPU the "
-            "learner's attention kernels would depend on timing; give the engine its own process "
-            '([engine] kind = "server"), or set rollout.lag to 0'
-        )
 
 
 def _check_sharing(config: RunConfig) -> None:

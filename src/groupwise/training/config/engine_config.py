@@ -117,23 +117,20 @@ class RemoteEngineConfig(Part):
         """Check that the servers run; the learner's device does not matter."""
         from groupwise.engines.http_client import open_clients
 
-        self._check_may_open()
         urls = choose_urls(self.urls)
-        if urls and not self.urls:
-            wait_for_launched(urls, timeout=self.start_timeout)
-        for client in open_clients(urls) if self.urls else ():
-            with client:
-                client.check_health()
-
-    def _check_may_open(self) -> None:
-        """Without trust, reject servers that a run file names, and programs that it would start."""
-        # The servers of the variable are the user's own, and then no program is started.
-        if (self.urls or (self.starts_others and not choose_urls(self.urls))) and not may_run():
+        # Without trust, servers that a run file names, and programs that it would start, are rejected. The servers of
+        # the variable are the user's own, and then no program is started.
+        if (self.urls or (self.starts_others and not urls)) and not may_run():
             reach = "connects to the servers" if self.urls else "starts the program"
             raise ConfigError(
                 f"the engine {kind_of(type(self))!r} is {WITHOUT_TRUST}: it {reach} that this run names; add --trust "
                 "if you trust its author"
             )
+        if urls and not self.urls:
+            wait_for_launched(urls, timeout=self.start_timeout)
+        for client in open_clients(urls) if self.urls else ():
+            with client:
+                client.check_health()
 
     def open(self, source: ModelSource) -> Engine:
         from groupwise.engines.client import open_server_engine

@@ -97,16 +97,12 @@ class RolloutConfig(Part):
         return value
 
     @model_validator(mode="after")
-    def _tags_are_asked_for(self) -> RolloutConfig:
+    def _parser_fits_template(self) -> RolloutConfig:
         if isinstance(self.action_parser, Tagged) != self.template.asks_for_tags:
             raise ValueError(
                 "action_parser 'tagged' and a template that asks for tags (template.thoughts, or the "
                 "published_template) need each other; set both or neither"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _choices_are_numbered(self) -> RolloutConfig:
         if isinstance(self.action_parser, Choice) and getattr(self.template, "show_admissible", "") != "numbered":
             raise ValueError(
                 "action_parser 'choice' needs the numbers of the actions in the prompt; set template.show_admissible = "

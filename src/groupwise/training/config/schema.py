@@ -49,7 +49,9 @@ def make_run_schema() -> dict[str, Any]:
             entry["required"] = ["kind", *entry.get("required", [])]
         definitions.setdefault(f"slot_{slot}", _describe_slot(slot))["oneOf"].append(places[part, "validation"])
     definitions |= {f"method_{name}": _describe_method(name) for name in methods.names()}
-    definitions["Algorithm"] = _describe_algorithm(definitions["Algorithm"])
+    parts = definitions["Algorithm"]  # the section [algorithm]: a method by name, or its parts
+    named = [{"$ref": REFERENCE.format(model=f"method_{name}")} for name in methods.names()]
+    definitions["Algorithm"] = {"description": parts["description"], "oneOf": [*named, parts]}
     whole = definitions.pop("RunConfig")
     whole["properties"] = {"extends": {"type": "string", "description": ABOUT_EXTENDS}, **whole["properties"]}
     whole["anyOf"] = [{"required": whole.pop("required")}, {"required": ["extends"]}]
@@ -175,12 +177,6 @@ def _describe_method(name: str) -> dict[str, Any]:
         "required": ["method"],
         "additionalProperties": False,
     }
-
-
-def _describe_algorithm(parts: dict[str, Any]) -> dict[str, Any]:
-    """The section [algorithm]: a method by name, or its parts."""
-    named = [{"$ref": REFERENCE.format(model=f"method_{name}")} for name in methods.names()]
-    return {"description": parts["description"], "oneOf": [*named, parts]}
 
 
 def _tidy(value: Any) -> Any:
