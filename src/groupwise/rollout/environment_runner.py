@@ -216,7 +216,6 @@ def call_guarded(call: Callable[[*Arguments], Answer], *arguments: *Arguments) -
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The fault of an exception: its class and the first line of its message."""
     reason = StopReason.TIMEOUT if isinstance(error, TimeoutError) else StopReason.ERROR
     return Fault(reason=reason, message=quote_error(error))
 

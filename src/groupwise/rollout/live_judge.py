@@ -88,7 +88,6 @@ class LiveJudge:
         return averages
 
     def _settle(self, part: RecordedJudge, record: JudgeRecord, unsettled: dict[str, Any], update: int) -> None:
-        """Ask the questions without an answer; each answer is recorded at once."""
         where = f"algorithm.judge ({type(part).__name__})"
         if part.max_calls is not None and record.num_calls + len(unsettled) > part.max_calls:
             raise EngineFault(

@@ -151,7 +151,6 @@ def _attribute_characters(prompter: Prompter, text: str, origins: Sequence[Token
 
 
 def _locate_tokens(prompter: Prompter, text: str, ids: Sequence[int]) -> list[tuple[int, int]]:
-    """The begin and end of each token in a text."""
     if getattr(prompter.tokenizer, "is_fast", False):
         encoding = prompter.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         return [(begin, end) for begin, end in encoding["offset_mapping"]]

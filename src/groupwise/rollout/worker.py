@@ -140,12 +140,10 @@ def write_act(action: str) -> EncodedCall:
 
 
 def write_fork(source: int) -> EncodedCall:
-    """The call that copies the environment of a key."""
     return EncodedCall("fork", f'"fork",{source}')
 
 
 def write_calls(calls: Sequence[tuple[int, int, EncodedCall]]) -> bytes:
-    """A line of calls, each with its number and the environment's key."""
     listed = ",".join([f"[{number},{key},{call.words}]" for number, key, call in calls])
     return f"[{listed}]\n".encode()
 

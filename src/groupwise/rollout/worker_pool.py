@@ -116,7 +116,6 @@ class _WorkerSlot:
         self.fault = self.fault or Fault(reason=reason, message=f"task {self.task.id!r}: {what}")
 
     def describe_call(self) -> str:
-        """Describe the running call."""
         replayed = ", repeated in a new worker" if self.num_done < self.num_shown else ""
         call = self.calls[min(self.num_done, len(self.calls) - 1)]
         step = sum(before.what == "act" for before in self.calls[: self.num_done])

@@ -437,7 +437,6 @@ def _is_new(name: str, rule: AlarmRule, history: RunHistory, number: int, change
 
 
 def read_raised(journal: Journal, config: RunConfig, number: int) -> list[Alarm]:
-    """The alarms after an update of the journal, by the run's settings."""
     settings, split = config.alarms, config.evaluation.split
     is_evaluated = any(row.split == split for row in journal.evaluations(number))
     rows = [row for row in journal.evaluations() if row.number <= number] if is_evaluated else []

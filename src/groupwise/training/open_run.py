@@ -181,7 +181,6 @@ def open_model(config: RunConfig, device: torch.device, *, learns: bool) -> tupl
 
 
 def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
-    """Open the prompter of a run."""
     rollout = config.rollout
 
     def instruct(task: Task) -> str:

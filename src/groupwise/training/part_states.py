@@ -81,7 +81,6 @@ class PartStates:
         return columns
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
-        """A copy of the states of the parts, each with its kind, by path."""
         return {part.path: {"kind": part.kind, "state": read_part_state(part.where, part.state)} for part in self.parts}
 
     def describe_before(self, members: Sequence[Trajectory]) -> list[StateBefore]:

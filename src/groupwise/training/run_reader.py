@@ -64,7 +64,6 @@ class RunFolder:
         return self.path.resolve().name
 
     def find_method(self) -> tuple[str, str]:
-        """The name of the run's method, and its options."""
         section = self.settings.get("algorithm")
         written = self.settings.get("made_by", section)
         if not isinstance(written, dict) or "method" not in written:

@@ -56,7 +56,6 @@ class CreditedBatch:
     """Advantages of the tokens of every step; None = each token has the advantage of its step."""
 
     def by_trajectory(self) -> list[list[float]]:
-        """The advantages of the steps, one list per trajectory."""
         values, lists, start = self.values.tolist(), list[list[float]](), 0
         for trajectory in self.trajectories:
             lists.append(values[start : start + len(trajectory.steps)])

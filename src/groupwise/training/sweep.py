@@ -158,7 +158,6 @@ def write_plan(plan: SweepPlan, folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write data as JSON, atomically."""
     with write_atomic(path, advice="free some space, or give another folder") as draft:
         draft.write_text(to_json(content), encoding="utf-8")
 
@@ -222,7 +221,6 @@ def _fill_up(variant: Variant, threads: int) -> dict[str, Any]:
 
 
 def _describe_settings(config: RunConfig, threads: int) -> dict[str, Any]:
-    """All settings without the seed, as JSON reads them."""
     settings = {name: value for name, value in config.config().items() if name != "seed"}
     plain: dict[str, Any] = json.loads(
         json.dumps({**settings, "threads": config.threads or threads, "shares_cores": False})

@@ -62,7 +62,6 @@ def describe_update(
     metrics: dict[str, float],
     ahead: Mapping[int, UpdateRollouts],
 ) -> Update:
-    """The update as the journal keeps it."""
     credit, num = batch.by_trajectory(), batch.num_fresh
     replayed = zip(rollouts.replayed, credit[num:], strict=True)
     return Update(

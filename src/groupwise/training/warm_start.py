@@ -79,7 +79,6 @@ def make_expert_samples(
 
 
 def _play_lessons(run: Run, lessons: Sequence[_Lesson]) -> None:
-    """Run the expert's rollouts to their ends, all together."""
     shown = run.host.open({number: lesson.task for number, lesson in enumerate(lessons)})
     for number, lesson in enumerate(lessons):
         lesson.begin(shown[number])

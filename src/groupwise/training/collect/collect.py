@@ -353,7 +353,6 @@ class RunPlanTools:
         return self.run.tasks
 
     def fresh(self, num: int) -> list[Task]:
-        """The next tasks of the run's curriculum."""
         if type(num) is not int or num < 0:
             raise ConfigError(f"the plan called tools.fresh({num!r}); give a whole number of tasks, 0 or more")
         with self.run.state_lock:

@@ -93,7 +93,6 @@ class RunTools:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """The token that ends a response."""
         return (self._run.prompter.frame.end_id,)
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
@@ -146,7 +145,6 @@ class RunTools:
         ]
 
     def play_forks(self, forks: Sequence[Fork]) -> list[Trajectory]:
-        """Run rollouts that continue recorded ones from the middle."""
         self._check_declared("fork")
         played = [
             trajectory

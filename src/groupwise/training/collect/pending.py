@@ -119,7 +119,6 @@ class _TrajectoryWriter:
 
 
 def _write_replayed(replayed: ReplayedRollout, trajectories: _TrajectoryWriter) -> dict[str, Any]:
-    """A replayed rollout, with arrays as lists."""
     past = replayed.past
     return write_fields(replayed, skip=("past", "trajectory")) | {
         "past": write_fields(past, skip=("states", "rewards"))

@@ -137,7 +137,6 @@ def check_model(config: RunConfig) -> None:
 
 
 def check_journal(folder: Path) -> None:
-    """Check that this version can read the journal."""
     paths = RunPaths(folder)
     if not paths.journal.exists():
         return
@@ -230,7 +229,6 @@ def _check_past_rollouts(config: RunConfig, tasks: Sequence[Task]) -> None:
 
 
 def check_task_sets(config: RunConfig) -> None:
-    """Compare the tasks with the run's task set file."""
     if config.task_set:
         assert isinstance(config.env, Part), "the slot is filled by parts"
         TaskSetFile.read(Path(config.task_set)).check(config.env, name=config.task_set)

@@ -83,7 +83,6 @@ class _Generator(GenerateJsonSchema):
         return {SLOT: fill.__self__.name}
 
     def encode_default(self, dft: Any) -> Any:
-        """Parts as a run file would write them."""
         if isinstance(dft, Part):
             return dft.config()
         if isinstance(dft, tuple):
@@ -96,7 +95,6 @@ def _read_name(place: JsonSchemaValue) -> str:
 
 
 def _describe(entry: dict[str, Any], part: type[Part]) -> None:
-    """Put a part's sentences into its definition."""
     entry["description"] = _read_sentence(part)
     sentences = read_field_sentences(part)
     for name, field in entry.get("properties", {}).items():

@@ -198,7 +198,6 @@ def estimate_sizes(config: RunConfig, *, available: float | None = None) -> Size
 
 
 def plan_run_model(config: RunConfig) -> tuple[ModelPlan, Any]:
-    """The outline of the run's model, and its tokenizer."""
     words = config.words()
     if isinstance(config.model, PretrainedModel | TinyModel):
         tokenizer, _ = config.model.open_tokenizer(words=words)
@@ -212,7 +211,6 @@ def plan_run_model(config: RunConfig) -> tuple[ModelPlan, Any]:
 
 
 def _count_checkpoints(config: RunConfig) -> int:
-    """Largest number of checkpoints of a run."""
     updates, keep, evaluation = config.training.updates, config.checkpoints.keep, config.evaluation
     written = {*range(0, updates, config.training.checkpoint_every), updates}
     if keep == "all":

@@ -106,7 +106,6 @@ def estimate_learner(
 
 
 def rehearse_update(plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsal) -> PassBytes:
-    """Rehearse a pass over the largest micro-batch of an update."""
     passed = rehearse_learning(
         plan.draw(),
         learner.model_copy(update={"compile_layers": False}),

@@ -177,7 +177,6 @@ class LiveBytes(TorchDispatchMode):
             self._count(tensor)
 
     def start(self) -> None:
-        """Reset the counts."""
         self.now = self.peak = 0
 
     def _count(self, tensor: torch.Tensor) -> None:
