@@ -75,7 +75,7 @@ def test_prompts_are_those_of_each_environment_alone(tmp_path: Path, monkeypatch
     with open_run(config, tmp_path / "run") as run:
         first = {run.config.env.open(task).observe().text: task for task in run.tasks[:8]}  # both are among them
         openings = {
-            task.tags[0]: run.prompter.tokenizer.decode(run.prompter.for_task(task).encode_opening(""))
+            task.tags[0]: run.prompter.tokenizer.decode(run.prompter.for_task(task).encode_opening("").ids)
             for task in first.values()
         }
     assert openings == {"questions": "<s> answer with the final answer alone .", "echo": "<s> repeat the word ."}

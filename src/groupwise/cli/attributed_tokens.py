@@ -80,20 +80,21 @@ def join_stretches(texts: Sequence[str], origins: Sequence[str]) -> Iterator[tup
         yield origin, "".join(shown for _, shown in pairs)
 
 
-def count_origins(origins: Sequence[str]) -> str:
-    """Count the tokens of each origin, the most frequent first.
+def count_origins(origins: Sequence[str], *, cut: int = 0) -> str:
+    """Count the tokens of each origin, the most frequent first, and those that the limit on prompts removed.
 
-    >>> count_origins(["task", "template", "task"])
-    '3 tokens: task 2, template 1'
+    >>> count_origins(["task", "template", "task"], cut=5)
+    '3 tokens: task 2, template 1; 5 more removed by rollout.max_prompt_tokens'
     """
     counted = ", ".join(f"{origin} {count}" for origin, count in Counter(map(str, origins)).most_common())
-    return f"{len(origins)} tokens: {counted}" if origins else "0 tokens"
+    removed = f"; {cut} more removed by rollout.max_prompt_tokens" if cut else ""
+    return f"{len(origins)} tokens: {counted}{removed}" if origins else "0 tokens"
 
 
 def print_recorded_prompt(console: Console, recorded: RecordedPrompt, *, title: str) -> None:
     """Print a recorded prompt and its response, coloured by origin, then every token."""
     styles, responses = choose_styles(console), [RESPONSE] * len(recorded.response_ids)
-    console.print(f"[bold]{escape(title)}[/]  {count_origins(recorded.origins)}", soft_wrap=True)
+    console.print(f"[bold]{escape(title)}[/]  {count_origins(recorded.origins, cut=recorded.cut)}", soft_wrap=True)
     console.print(describe_colours([*recorded.origins, RESPONSE], styles))
     console.print(lay_out_text(recorded.prompt_texts, recorded.origins, styles), soft_wrap=True)
     console.print(lay_out_text(recorded.response_texts, responses, styles), soft_wrap=True)

@@ -377,6 +377,7 @@ def _lay_out_step(step: PlayedStep, reach: float, tokens: Sequence[Text]) -> Gro
     notes = [
         (f"  {step.flaw}" if step.flaw else "", MINUS),
         ("  cut off" if step.cut else "", MINUS),
+        (f"  prompt cut by {format_count(step.prompt_cut, 'token')}" if step.prompt_cut else "", MINUS),
         (f"  reward {format_compact(step.reward)}" if step.reward else "", ""),
         (f", of which {format_compact(step.added)} by reward shaping" if step.added else "", ""),
     ]

@@ -81,6 +81,7 @@ def _step_as_json(step: PreviewedStep) -> dict[str, Any]:
     return {
         "prompt": "".join(step.prompt_texts),
         "prompt_ids": list(step.prompt.ids),
+        "prompt_cut": step.prompt_cut,
         "prompt_texts": list(step.prompt_texts),
         "origins": [str(origin) for origin in step.prompt.origins],
         "response": "".join(step.response_texts),
@@ -99,7 +100,8 @@ def _print_rollout(
     goal = f": {escape(screen.shorten(rollout.goal, 100))}" if rollout.goal else ""
     screen.print_line(f"\n[bold]task {escape(rollout.task)}[/]{goal}", markup=True, to=console)
     for number, step in enumerate(rollout.steps):
-        console.print(f"\n[bold]step {number}[/]  {attributed_tokens.count_origins(step.prompt.origins)}")
+        counted = attributed_tokens.count_origins(step.prompt.origins, cut=step.prompt_cut)
+        console.print(f"\n[bold]step {number}[/]  {counted}")
         console.print(attributed_tokens.lay_out_text(step.prompt_texts, step.prompt.origins, styles), soft_wrap=True)
         responses = [attributed_tokens.RESPONSE] * len(step.response_ids)
         if responses:

@@ -128,6 +128,8 @@ class Step:
     """The branch point that this step was sampled from, if rollouts share a trunk."""
     prompt_ids: tuple[int, ...] = ()
     """Token ids the engine was given."""
+    prompt_cut: int = 0
+    """How many token ids the limit on prompts removed from `prompt_ids`."""
     unhinted_prompt_ids: tuple[int, ...] = ()
     """The prompt without its hint; empty = it had no hint."""
     response_ids: tuple[int, ...] = ()

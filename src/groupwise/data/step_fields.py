@@ -173,6 +173,11 @@ STEP_FIELDS: tuple[StepField, ...] = (
         step="prompt_ids", absent=(), bulk=True,
     ),
     StepField(
+        name="prompt_cut", kind=kinds.COUNT, owner=Owner.ROLLOUT,
+        meaning="how many token ids `rollout.max_prompt_tokens` removed from the prompt; absent = 0",
+        step="prompt_cut", absent=0,
+    ),
+    StepField(
         name="unhinted_prompt_ids", kind=kinds.INTEGERS, owner=Owner.ROLLOUT,
         meaning="the same without the hint; absent = the prompt had no hint",
         step="unhinted_prompt_ids", absent=(), bulk=True,

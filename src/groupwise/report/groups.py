@@ -42,6 +42,8 @@ class PlayedStep:
     """The advantages of its tokens, if they have their own and these can be derived again."""
     channels: Mapping[str, float] = field(default_factory=dict)
     """Its advantages in further channels, if these can be derived again."""
+    prompt_cut: int = 0
+    """How many tokens the limit on prompts removed from its prompt."""
 
     @property
     def has_credit(self) -> bool:
@@ -321,6 +323,7 @@ def _make_step(row: Mapping[str, Any], credit: float, details: Mapping[str, Any]
         response=decode(row["response_ids"]) if decode and row.get("response_ids") else "",
         flaw=", ".join(flaw for flaw, is_fine in flaws.items() if is_fine is False),
         cut=bool(row.get("cut", False)),
+        prompt_cut=row.get("prompt_cut", 0),
         reward=row["reward"],
         credit=credit,
         added=row["reward"] - row.get("reward_alone", row["reward"]),

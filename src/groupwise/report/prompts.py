@@ -38,6 +38,8 @@ class RecordedPrompt:
     origins: tuple[TokenOrigin, ...]
     response_ids: tuple[int, ...]
     response_texts: tuple[str, ...]
+    cut: int = 0
+    """How many tokens the limit on prompts removed."""
 
 
 def read_prompt(folder: RunFolder, *, number: int, task: str, rollout: int, step: int) -> RecordedPrompt:
@@ -66,6 +68,7 @@ def read_prompt(folder: RunFolder, *, number: int, task: str, rollout: int, step
         origins=_find_origins(folder, prompt_texts, rows[:place], row, texts),
         response_ids=response,
         response_texts=tuple(response_texts),
+        cut=row.get("prompt_cut", 0),
     )
 
 

@@ -17,7 +17,7 @@ from groupwise.rollout.plans import (
     RolloutRequest,
     TopUp,
 )
-from groupwise.rollout.prompts import AnchoredWindow, Full, PromptTemplate, PublishedTemplate, Window
+from groupwise.rollout.prompts import AnchoredWindow, Full, PromptTemplate, PublishedTemplate, TemplateFile, Window
 from groupwise.rollout.scorers import JudgedSegments, JudgeScore, ReferenceScore, ResponseEmbedding
 from groupwise.rollout.tasks import CurriculumSlot, Shuffled
 
@@ -38,7 +38,11 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
     "history": {"window": Window, "full": Full, "anchored_window": AnchoredWindow},
     "action_parser": {"whole_response": WholeResponse, "choice": Choice, "tagged": Tagged},
     "plan": {"flat": Flat, "hinted": Hinted, "top_up": TopUp},
-    "template": {"prompt_template": PromptTemplate, "published_template": PublishedTemplate},
+    "template": {
+        "prompt_template": PromptTemplate,
+        "published_template": PublishedTemplate,
+        "template_file": TemplateFile,
+    },
     "curriculum": {"shuffled": Shuffled},
 }
 """Slot -> kind -> class."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Protocol
 
 from pydantic import Field
@@ -77,21 +78,31 @@ class Tagged(Part, slot="action_parser"):
     Source: the rules of GiGPO's release (Feng et al. 2025, arXiv:2505.10978). The text is lower-cased. It is well
     formed only if it has both pairs of tags and no Chinese characters. Without an action tag, the last `fallback`
     characters are sent. The environment may still reject a well-formed action.
+
+    Choices: a pair is an opening tag and the first closing tag after it, in any case. `reference` reads as the release:
+    think tags must be lower-case and may be in any order, the action ends at the first closing tag of the whole text,
+    and the last characters keep their white space.
     """
 
     fallback: Annotated[int, Field(ge=0)] = 30
     """How many last characters are sent if there is no action tag."""
     allows_chinese: bool = False
     """Whether a response with Chinese characters may be well formed; in the release it may not."""
+    reference: bool = False
+    """Whether responses are read exactly as in the release."""
 
     def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
         lowered = text.lower()
-        action = _find_between(lowered, *ACTION_TAGS)
-        thought = _find_between(lowered, *THOUGHT_TAGS)
+        action = (_find_released if self.reference else _find_between)(lowered, *ACTION_TAGS)
         if action is None:
-            return Action(text=lowered[len(lowered) - min(self.fallback, len(lowered)) :].strip(), well_formed=False)
+            tail = lowered[len(lowered) - min(self.fallback, len(lowered)) :]
+            return Action(text=tail if self.reference else tail.strip(), well_formed=False)
+        if self.reference:
+            has_thought = all(tag in text for tag in THOUGHT_TAGS)
+        else:
+            has_thought = _find_between(lowered, *THOUGHT_TAGS) is not None
         in_language = self.allows_chinese or text.isascii() or not _CHINESE.search(text)
-        return Action(text=action.strip(), well_formed=thought is not None and in_language)
+        return Action(text=action.strip(), well_formed=has_thought and in_language)
 
     def say(self, action: str, *, admissible: Admissible = None) -> str:
         return f"{''.join(THOUGHT_TAGS)}{action.join(ACTION_TAGS)}"
@@ -106,6 +117,35 @@ def _find_between(text: str, opening: str, closing: str) -> str | None:
     begin = text.find(opening)
     end = text.find(closing, begin + len(opening)) if begin >= 0 else -1
     return text[begin + len(opening) : end] if end >= 0 else None
+
+
+def _find_released(text: str, opening: str, closing: str) -> str | None:
+    """The text between the first opening tag and the first closing tag of the whole text, or None without one of them.
+
+    It is empty if the closing tag is the first of the two.
+    """
+    begin, end = text.find(opening), text.find(closing)
+    return text[begin + len(opening) : end] if begin >= 0 and end >= 0 else None
+
+
+@dataclass(frozen=True)
+class ContinuedThought:
+    """Reads tagged responses to prompts that end with an opened thought: the tag of the prompt counts."""
+
+    parser: ActionParser
+    opened: str
+    """The tag at the end of the prompt."""
+
+    def read(self, text: str, *, stopped: bool, admissible: Admissible = None) -> Action:
+        return self.parser.read(self.opened + text, stopped=stopped, admissible=admissible)
+
+    def say(self, action: str, *, admissible: Admissible = None) -> str:
+        return self.parser.say(action, admissible=admissible).removeprefix(self.opened)
+
+
+def continue_thought(parser: ActionParser, opened: str) -> ActionParser:
+    """The parser for responses to prompts that end with this opened tag; empty = they end with none."""
+    return ContinuedThought(parser, opened) if opened == THOUGHT_TAGS[0] and isinstance(parser, Tagged) else parser
 
 
 ActionParserSlot = Annotated[ActionParser, Slot("action_parser")]

@@ -15,7 +15,7 @@ from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngi
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionParser
 from groupwise.rollout.environment_runner import ConcurrentHost, EnvTiming, Fault, Host
-from groupwise.rollout.prompts import Exchange, Prompter
+from groupwise.rollout.prompts import NO_OPENING, Exchange, Opening, Prompter
 from groupwise.system.errors import EngineFault, EnvironmentFault, GroupwiseError
 from groupwise.system.quoted_errors import quote_error_with_place
 from groupwise.system.secrets import redact
@@ -64,9 +64,10 @@ class LiveRollout:
 
     rollout: Rollout
     observation: Observation
-    opening: tuple[int, ...]
-    unhinted_opening: tuple[int, ...] = ()
+    opening: Opening = NO_OPENING
+    unhinted_opening: Opening = NO_OPENING
     prompt: tuple[int, ...] = ()
+    prompt_cut: int = 0
     past: list[Exchange] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     versions: list[tuple[VersionSpan, ...]] = field(default_factory=list)
@@ -104,13 +105,13 @@ class Player:
         with waiting.during():
             first = self.host.open({number: rollout.task for number, rollout in enumerate(rollouts)})
         seen: dict[str, tuple[int, Observation]] = {}
-        openings: dict[tuple[str, str, str], tuple[int, ...]] = {}
+        openings: dict[tuple[str, str, str], Opening] = {}
         live: dict[int, LiveRollout] = {}
         for number, rollout in enumerate(rollouts):
             shown, task, hint = first[number], rollout.task, rollout.hint_text
             if isinstance(shown, Fault):
                 nothing = Observation(text="")
-                live[number] = LiveRollout(rollout, nothing, (), stop=shown.reason, error=shown.message)
+                live[number] = LiveRollout(rollout, nothing, stop=shown.reason, error=shown.message)
                 continue
             other, before = seen.setdefault(task.id, (rollout.number, shown))
             if before.text != shown.text or before.state_key != shown.state_key:
@@ -192,7 +193,7 @@ class LiveEpisodes:
 
     def ask(self, active: Sequence[int]) -> dict[int, Request]:
         """The next requests to the engine; rollouts whose prompts no longer fit into the model's context end here."""
-        player, live = self.player, self.live
+        player, live, limit = self.player, self.live, self.player.prompter.max_tokens
         if player.stop.given.done():
             raise PlayStopped
         context, max_tokens, stop_ids = player.engine.context, player.max_tokens, (player.prompter.frame.end_id,)
@@ -205,21 +206,28 @@ class LiveEpisodes:
         requests, too_long = dict[int, Request](), list[int]()
         for n, prompt, seed in zip(active, prompts, seeds, strict=True):
             state = live[n]
-            rollout, step = state.rollout, len(state.steps)
-            if context is not None and len(prompt) + max_tokens > context:
+            rollout, step, length = state.rollout, len(state.steps), len(prompt.ids)
+            reason = ""
+            if limit is not None and length > limit:
                 reason = (
-                    f"a prompt of {len(prompt)} tokens and {max_tokens} to sample do not fit into the model's "
+                    f"a prompt of {length} tokens is longer than rollout.max_prompt_tokens, {limit}; raise it, shorten "
+                    'rollout.history, or set rollout.over_limit = "cut_left"'
+                )
+            elif context is not None and length + max_tokens > context:
+                reason = (
+                    f"a prompt of {length} tokens and {max_tokens} to sample do not fit into the model's "
                     f"{context}; shorten rollout.history, or load a model with a longer context"
                 )
+            if reason:
                 if not step:
                     raise EngineFault(f"task {rollout.task.id!r}: {reason}")
                 state.stop, state.success, state.error = StopReason.TRUNCATED, False, reason
                 too_long.append(n)
                 continue
             forced = () if step else rollout.forced
-            state.prompt = prompt
+            state.prompt, state.prompt_cut = prompt.ids, prompt.cut
             requests[n] = Request(
-                prompt_ids=prompt + forced,
+                prompt_ids=prompt.ids + forced,
                 seed=seed,
                 max_tokens=max_tokens - len(forced),
                 temperature=self.temperature if rollout.temperature is None else rollout.temperature,
@@ -269,6 +277,7 @@ class LiveEpisodes:
                     accepted=accepted,
                     cut=not answer.stopped,
                     prompt_ids=state.prompt,
+                    prompt_cut=state.prompt_cut,
                     unhinted_prompt_ids=(
                         prompter.prompt(state.unhinted_opening, state.past, seen) if rollout.hint_text else ()
                     ),

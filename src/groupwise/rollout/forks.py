@@ -15,7 +15,7 @@ from groupwise.engines.engine import VersionSpan
 from groupwise.envs.environment import Observation
 from groupwise.rollout.environment_runner import EnvTiming, Fault, Host
 from groupwise.rollout.episodes import LiveEpisodes, LiveRollout, Player, Rollout
-from groupwise.rollout.prompts import Exchange
+from groupwise.rollout.prompts import NO_OPENING, Exchange, Opening
 from groupwise.system.errors import EnvironmentFault
 from groupwise.system.text import quote_line
 
@@ -46,7 +46,7 @@ class _Trunk:
     number: int
     due: list[int]
     """Numbers of the forks that start in it."""
-    opening: tuple[int, ...] = ()
+    opening: Opening = NO_OPENING
     past: list[Exchange] = field(default_factory=list)
     shown: Observation = field(default_factory=lambda: Observation(text=""))
 

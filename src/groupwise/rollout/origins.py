@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from groupwise.envs.environment import Observation
-from groupwise.rollout.prompts import Exchange, Prompter
+from groupwise.rollout.prompts import Exchange, Prompter, TemplateFile
 
 
 class TokenOrigin(StrEnum):
@@ -57,7 +57,8 @@ def attribute_prompt(
     prompter: Prompter, *, goal: str, past: Sequence[Exchange], seen: Observation, hint_text: str = ""
 ) -> AttributedIds:
     """The tokens of a prompt, as `Prompter.prompt` makes it, with their origins."""
-    shown = past[prompter.history.first_shown(len(past)) :]
+    made = prompter.make_prompts([(prompter.encode_opening(goal, hint_text), past, seen)])[0]
+    shown = past[len(past) - made.num_shown :]
     frame, template = prompter.frame, prompter.template
 
     def write_opening(mark: Mark) -> str:
@@ -72,29 +73,38 @@ def attribute_prompt(
         admissible = seen.admissible and tuple(mark(TokenOrigin.OBSERVATION, action) for action in seen.admissible)
         return replace(seen, text=mark(TokenOrigin.OBSERVATION, seen.text), admissible=admissible)
 
-    def write_message(mark: Mark) -> str:
+    def write_message(mark: Mark, shown_now: Observation) -> str:
         told = [
             (mark(TokenOrigin.HISTORY, exchange.in_words[0]), mark(TokenOrigin.HISTORY, exchange.in_words[1]))
             for exchange in shown
         ]
-        return template.write_step(told, mark_seen(mark), num_past=len(past))
+        return template.write_step(told, shown_now, num_past=len(past))
 
-    pieces = [_attribute_frame_opening(prompter), _attribute_text(prompter, write_opening)]
-    if template.is_one_message:
-        pieces.append(_attribute_text(prompter, write_message))
+    def write_whole(mark: Mark) -> str:
+        message = write_message(mark, replace(mark_seen(mark), goal=mark(TokenOrigin.TASK, goal)))
+        return prompter.render_message(write_opening(mark) + message, mark(TokenOrigin.SYSTEM, prompter.system))
+
+    if isinstance(template, TemplateFile):
+        pieces = [_make_one_origin(frame.start, TokenOrigin.TEMPLATE), _attribute_text(prompter, write_whole)]
     else:
-        for exchange in shown:
+        pieces = [_attribute_frame_opening(prompter), _attribute_text(prompter, write_opening)]
+        for exchange in () if template.is_one_message else shown:
             closing = () if exchange.response_ids[-1:] == (frame.end_id,) else (frame.end_id,)
             pieces += [
                 _make_one_origin(exchange.observation_ids, TokenOrigin.HISTORY),
-                _make_one_origin(frame.before_response, TokenOrigin.TEMPLATE),
+                _make_one_origin(frame.before_past_response, TokenOrigin.TEMPLATE),
                 _make_one_origin(exchange.response_ids, TokenOrigin.HISTORY),
                 _make_one_origin((*closing, *frame.between), TokenOrigin.TEMPLATE),
             ]
-        pieces.append(_attribute_text(prompter, lambda mark: template.write_observation(mark_seen(mark))))
-    pieces.append(_make_one_origin(frame.before_response, TokenOrigin.TEMPLATE))
+        if template.is_one_message:
+            pieces.append(_attribute_text(prompter, lambda mark: write_message(mark, mark_seen(mark))))
+        else:
+            pieces.append(_attribute_text(prompter, lambda mark: template.write_observation(mark_seen(mark))))
+        pieces.append(_make_one_origin(frame.before_response, TokenOrigin.TEMPLATE))
     ids = tuple(token for piece in pieces for token in piece.ids)
-    return AttributedIds(ids, tuple(origin for piece in pieces for origin in piece.origins))
+    origins = tuple(origin for piece in pieces for origin in piece.origins)
+    kept = slice(len(ids) - len(made.ids), None)  # the limit on prompts cuts on the left
+    return AttributedIds(ids[kept], origins[kept])
 
 
 def _attribute_frame_opening(prompter: Prompter) -> AttributedIds:

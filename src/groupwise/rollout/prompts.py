@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import copy
+import re
+import string
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from groupwise.envs.kit.words import vocabulary_of
-from groupwise.parts.part import Part, Slot
-from groupwise.system.errors import ConfigError
+from groupwise.parts.outside import WITHOUT_TRUST, may_run
+from groupwise.parts.part import Part, Slot, kind_of
+from groupwise.parts.path_settings import make_absolute
+from groupwise.system.errors import ConfigError, nearest
+from groupwise.system.files import read_text_file
 from groupwise.system.text import quote_line
 
 if TYPE_CHECKING:
@@ -27,6 +34,8 @@ MAX_NUMBERED_STEPS = 50
 """Numbers of steps in the vocabulary of a tokenizer made from scratch."""
 KEPT_TEXTS = 4096
 """Size of the cache of encoded texts; the rollouts of a group have the same observations."""
+KEPT_PROMPTS = 256
+"""Size of the cache of prompts that are encoded whole; the first prompts of a group are equal."""
 
 PastStep = tuple[str, str]
 """A past step as text: the observation, and the action that was sent."""
@@ -116,10 +125,38 @@ class Exchange:
     in_words: PastStep
 
 
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """The beginning of every prompt of a rollout."""
+
+    ids: tuple[int, ...] = ()
+    text: str = ""
+    """What the template wrote, with a line break at its end."""
+    goal: str = ""
+
+
+NO_OPENING = Opening()
+
+
+class Prompt(NamedTuple):
+    """A prompt as token ids."""
+
+    ids: tuple[int, ...]
+    num_shown: int
+    """How many past steps it shows."""
+    cut: int
+    """How many ids the limit on prompts removed."""
+
+
+OverLimit = Literal["refuse", "cut_left", "drop_oldest"]
+"""What happens to a prompt that is too long."""
+
+
 class Prompter:
     """Makes the prompts of one run.
 
-    `instruct` gives the instruction of a task's environment, if several are mixed.
+    `instruct` gives the instruction of a task's environment, if several are mixed. Prompts longer than `max_tokens` are
+    shortened as `over_limit` says; with `refuse` they are not.
     """
 
     def __init__(
@@ -131,18 +168,26 @@ class Prompter:
         instruction: str,
         system: str = "",
         instruct: Callable[[Task], str] | None = None,
+        max_tokens: int | None = None,
+        over_limit: OverLimit = "refuse",
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
         self.history = history
         self.instruction = instruction
         self.system = system
+        self.max_tokens = max_tokens
+        self.over_limit = over_limit
         self._instruct = instruct
         self.encode = lru_cache(KEPT_TEXTS)(partial(_encode, tokenizer))
         """Ids of a text, without special tokens."""
         self._encode_seen = lru_cache(KEPT_TEXTS)(lambda seen: self.encode(template.write_observation(seen)))
+        self._encode_prompt = lru_cache(KEPT_PROMPTS)(partial(_encode, tokenizer))
         self._first_shown: dict[int, int] = {}
         self.frame = DialogueFrame.from_tokenizer(tokenizer, system=system)
+        self._tells_past = isinstance(template, PromptTemplate) and template.tell_past
+        if not (template.is_one_message or self._tells_past):
+            self.frame.check_past_responses(history)
 
     def copy(self) -> Prompter:
         """A prompter for another thread, because a tokenizer is not thread-safe."""
@@ -153,6 +198,8 @@ class Prompter:
             instruction=self.instruction,
             system=self.system,
             instruct=self._instruct,
+            max_tokens=self.max_tokens,
+            over_limit=self.over_limit,
         )
 
     def for_task(self, task: Task) -> Prompter:
@@ -163,10 +210,11 @@ class Prompter:
         twin.instruction = self._instruct(task)
         return twin
 
-    def encode_opening(self, goal: str, hint_text: str = "") -> tuple[int, ...]:
+    def encode_opening(self, goal: str, hint_text: str = "") -> Opening:
         """Encode the beginning of a rollout's prompts, with the hint if there is one; a line break ends it."""
         opening = self.template.write_opening(self.instruction, goal, hint_text)
-        return (*self.frame.opening, *self.encode(f"{opening}\n" if opening else ""))
+        text = f"{opening}\n" if opening else ""
+        return Opening(ids=(*self.frame.opening, *self.encode(text)), text=text, goal=goal)
 
     def encode_observation(self, seen: Observation) -> tuple[int, ...]:
         """Encode an observation as a turn; empty if prompts are single messages."""
@@ -178,46 +226,65 @@ class Prompter:
 
     def make_exchanges(self, steps: Iterable[tuple[Observation, Sequence[int], str]]) -> list[Exchange]:
         """Past steps as later prompts show them, from observations, responses and actions."""
-        template, end_id, exchanges = self.template, self.frame.end_id, []
-        tells_past = isinstance(template, PromptTemplate) and template.tell_past
-        is_one_message = template.is_one_message
+        frame, is_one_message, exchanges = self.frame, self.template.is_one_message, []
         for seen, response, action in steps:
-            if tells_past:
-                shown, response = self.encode(seen.text), (*self.encode(action), end_id)
+            if self._tells_past:
+                shown, response = self.encode(seen.text), (*self.encode(action), frame.end_id)
             else:
                 shown = () if is_one_message else self._encode_seen(seen)
+                if frame.thought and not is_one_message:
+                    _, closing, answer = self.text(response).rpartition(frame.thought.replace("<", "</", 1))
+                    # All of a response that was cut off within its thought is thought.
+                    response = (*self.encode(answer.strip() if closing else ""), frame.end_id)
             in_words = (seen.text, action)
             exchanges.append(Exchange(observation_ids=shown, response_ids=tuple(response), in_words=in_words))
         return exchanges
 
-    def prompt(self, opening: tuple[int, ...], past: Sequence[Exchange], seen: Observation) -> tuple[int, ...]:
+    def prompt(self, opening: Opening, past: Sequence[Exchange], seen: Observation) -> tuple[int, ...]:
         """Make the prompt for the next response."""
-        return self.make_prompts([(opening, past, seen)])[0]
+        return self.make_prompts([(opening, past, seen)])[0].ids
 
-    def make_prompts(
-        self, asked: Iterable[tuple[tuple[int, ...], Sequence[Exchange], Observation]]
-    ) -> list[tuple[int, ...]]:
+    def make_prompts(self, asked: Iterable[tuple[Opening, Sequence[Exchange], Observation]]) -> list[Prompt]:
         """Make prompts, each from its opening, the past steps and the current observation."""
-        template, prompts = self.template, []
-        before_response, between, end_id = self.frame.before_response, self.frame.between, self.frame.end_id
-        is_one_message = template.is_one_message
+        limit, prompts = self.max_tokens, []
         for opening, past, seen in asked:
             num_past = len(past)
             if num_past not in self._first_shown:
                 self._first_shown[num_past] = self.history.first_shown(num_past)
             shown = past[self._first_shown[num_past] :]
-            if is_one_message:
-                message = template.write_step([exchange.in_words for exchange in shown], seen, num_past=num_past)
-                prompts.append((*opening, *self.encode(message), *before_response))
-                continue
-            ids = list(opening)
-            for exchange in shown:
-                ids += exchange.observation_ids + before_response + exchange.response_ids
-                if not exchange.response_ids or exchange.response_ids[-1] != end_id:
-                    ids.append(end_id)  # also after a response that was cut off
-                ids += between
-            prompts.append((*ids, *self._encode_seen(seen), *before_response))
+            ids = self._join(opening, shown, seen, num_past)
+            num_whole = len(ids)
+            if limit is not None and num_whole > limit and self.over_limit != "refuse":
+                while self.over_limit == "drop_oldest" and shown and len(ids) > limit:
+                    shown = shown[1:]
+                    ids = self._join(opening, shown, seen, num_past)
+                ids = ids[-limit:]
+            prompts.append(Prompt(ids, len(shown), num_whole - len(ids)))
         return prompts
+
+    def _join(self, opening: Opening, shown: Sequence[Exchange], seen: Observation, num_past: int) -> tuple[int, ...]:
+        """The ids of a prompt that shows these past steps."""
+        template, frame = self.template, self.frame
+        if template.is_one_message:
+            in_words = [exchange.in_words for exchange in shown]
+            if isinstance(template, TemplateFile):
+                message = template.write_step(in_words, replace(seen, goal=opening.goal), num_past=num_past)
+                return frame.start + self._encode_prompt(self.render_message(f"{opening.text}{message}", self.system))
+            message = template.write_step(in_words, seen, num_past=num_past)
+            return (*opening.ids, *self.encode(message), *frame.before_response)
+        ids = list(opening.ids)
+        for exchange in shown:
+            ids += exchange.observation_ids + frame.before_past_response + exchange.response_ids
+            if not exchange.response_ids or exchange.response_ids[-1] != frame.end_id:
+                ids.append(frame.end_id)  # also after a response that was cut off
+            ids += frame.between
+        return (*ids, *self._encode_seen(seen), *frame.before_response)
+
+    def render_message(self, message: str, system: str) -> str:
+        """A prompt of one message as the chat template writes it; as plain text if there is none."""
+        if not self.tokenizer.chat_template:
+            return f"{_write_plain_system(system)}{message}{_PLAIN_ANSWER}"
+        return _render(self.tokenizer, system, [("user", message)])
 
     def text(self, response_ids: Sequence[int]) -> str:
         """The text of a response, without its end token."""
@@ -346,12 +413,132 @@ class PublishedTemplate(Part, slot="template"):
         return "\n".join([*lines, f"{think} one action, and write it between <action> and </action>."])
 
 
+# A template from a file.
+
+PLACEHOLDERS = ("task", "observation", "admissible", "step", "steps_taken", "num_shown", "history")
+"""Placeholders of a prompt's text."""
+_OF_FIELD = {"history_line": ("n", "seen", "done"), "admissible_item": ("action",)}
+"""Placeholders of the other texts, by field."""
+
+
+def _read_text(value: object) -> object:
+    """The text of a prompt: the value itself, or the content of the file that it names."""
+    if not isinstance(value, str):
+        return value
+    if "$" in value or "\n" in value:
+        return _check_placeholders(value, PLACEHOLDERS)
+    typed = repr(quote_line(value))
+    if not may_run():
+        raise ConfigError(f"{typed} is a file, {WITHOUT_TRUST}")
+    try:
+        text = read_text_file(Path(make_absolute(value)))
+    except (OSError, ValueError) as error:
+        reason = error.strerror or "" if isinstance(error, OSError) else str(error)
+        raise ConfigError(
+            f"{typed} cannot be read ({quote_line(reason)}); give the path of a text file, relative to the run file, "
+            "or the text itself with placeholders such as $observation"
+        ) from None
+    # Editors end a file with a line break.
+    return _check_placeholders(text.replace("\r\n", "\n").removesuffix("\n"), PLACEHOLDERS, f"{typed}: ")
+
+
+def _check_placeholders(text: str, known: Sequence[str], where: str = "") -> str:
+    template = string.Template(text)
+    if not template.is_valid():
+        raise ConfigError(f"{where}a dollar sign begins no placeholder; write `$$` for a dollar")
+    found = template.get_identifiers()
+    for name in found:
+        if name not in known:
+            raise ConfigError(f"{where}the placeholder `${name}` is unknown; {nearest(name, known)}")
+    if not found:
+        raise ConfigError(
+            f"{where}the text has no placeholder; put in one of {', '.join(f'${name}' for name in known)}"
+        )
+    return text
+
+
+FileText = Annotated[str, BeforeValidator(_read_text)]
+"""A field with a prompt's text, or with the path of its file."""
+
+
+class TemplateFile(Part, slot="template"):
+    """Your own text with placeholders, so that a published prompt can be used to the letter.
+
+    Every prompt is one message, and it is encoded whole: its ids are those of the chat template for this message. The
+    placeholders are `$task`, `$observation`, `$admissible` (the possible actions), `$step`, `$steps_taken`,
+    `$num_shown` (past steps shown) and `$history`. A dollar sign is written `$$`. A hint comes before the text, on
+    lines of its own.
+    """
+
+    is_one_message: ClassVar[bool] = True
+    """Past steps are part of the message, not turns of a dialogue."""
+    first: FileText
+    """The text of a rollout's first prompt: the path of a file, or the text itself. The run keeps the text. A file's
+    last line break does not count."""
+    later: FileText | None = None
+    """The text of later prompts, in the same way; None = that of the first."""
+    history_line: str = "[Observation $n: '$seen', Action $n: '$done']"
+    """One past step in `$history`. `$n` counts the steps of the rollout from 1."""
+    history_join: str = "\n"
+    """The text between past steps."""
+    admissible_item: str = "'$action'"
+    """One possible action in `$admissible`."""
+    admissible_join: str = "\n "
+    """The text between possible actions."""
+    asks_for_tags: bool = True
+    """Whether the text asks for an action between action tags, which the action parser `tagged` reads."""
+
+    @field_validator(*_OF_FIELD)
+    @classmethod
+    def _check_text(cls, value: str, info: ValidationInfo) -> str:
+        return _check_placeholders(value, _OF_FIELD[info.field_name or ""])
+
+    def uses(self, placeholder: str) -> bool:
+        return any(placeholder in string.Template(text).get_identifiers() for text in (self.first, self.later or ""))
+
+    @property
+    def show_admissible(self) -> Literal["no", "yes"]:
+        """Whether prompts list the possible actions."""
+        return "yes" if self.uses("admissible") else "no"
+
+    def words(self) -> tuple[str, ...]:
+        nothing = dict.fromkeys(chain(PLACEHOLDERS, *_OF_FIELD.values()), "")
+        texts = (self.first, self.later or "", self.history_line, self.admissible_item)
+        numbers = [str(number) for number in range(1, MAX_NUMBERED_STEPS + 1)]
+        said = [string.Template(text).substitute(nothing) for text in texts]
+        return vocabulary_of([*said, self.history_join, self.admissible_join, *numbers])
+
+    def write_opening(self, instruction: str, goal: str, hint_text: str = "") -> str:
+        return hint_text
+
+    def write_observation(self, seen: Observation) -> str:
+        return seen.text
+
+    def write_step(self, past: Sequence[PastStep], seen: Observation, *, num_past: int) -> str:
+        line, item = string.Template(self.history_line), string.Template(self.admissible_item)
+        numbered = enumerate(past, num_past - len(past) + 1)
+        return string.Template((num_past and self.later) or self.first).substitute(
+            task=seen.goal,
+            observation=seen.text,
+            admissible=self.admissible_join.join(item.substitute(action=action) for action in seen.admissible or ()),
+            step=num_past + 1,
+            steps_taken=num_past,
+            num_shown=len(past),
+            history=self.history_join.join(
+                line.substitute(n=n, seen=shown, done=done) for n, (shown, done) in numbered
+            ),
+        )
+
+
 # The frame of a dialogue: the token ids before the first observation, and between the turns.
 #
 # Prompts are put together from token ids: each observation is encoded once, each response is the sampled ids. Sampled
 # tokens are never decoded and encoded again, so the learner sees exactly what the engine saw.
 
 _FIRST, _ANSWER, _SECOND = "\u2402first\u2403", "\u2402answer\u2403", "\u2402second\u2403"
+_PLAIN_ANSWER = ">"
+"""Before a response, without a chat template."""
+_OPENED_TAG = re.compile(r"\s*(<[\w:-]+>)\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -366,12 +553,19 @@ class DialogueFrame:
     """Before the first observation."""
     before_response: tuple[int, ...]
     """Between an observation and the response to it."""
+    before_past_response: tuple[int, ...]
+    """The same before a past response, which some chat templates open differently."""
     between: tuple[int, ...]
     """Between a response, with its end token, and the next observation."""
     end_id: int
     """The token that ends a response."""
     opening_text: str = ""
     """The text of `opening`, without a start token that has no text."""
+    start: tuple[int, ...] = ()
+    """The start token of plain text, if the tokenizer has one; a chat template writes its own."""
+    thought: str = ""
+    """The tag that opens a thought before a new response but not before a past one, such as `<think>`. Then a past
+    response is shown without its thought."""
 
     @classmethod
     def from_tokenizer(cls, tokenizer: PreTrainedTokenizerBase, *, system: str = "") -> DialogueFrame:
@@ -382,58 +576,81 @@ class DialogueFrame:
         """
         if not tokenizer.chat_template:
             start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
-            opening_text = f"{system}\n" if system else ""
+            opening_text, answer = _write_plain_system(system), _encode(tokenizer, _PLAIN_ANSWER)
             return cls(
                 opening=(*start, *_encode(tokenizer, opening_text)),
                 opening_text=opening_text,
-                before_response=_encode(tokenizer, ">"),
+                before_response=answer,
+                before_past_response=answer,
                 between=(),
                 end_id=_find_end_of_sequence(tokenizer),
+                start=start,
             )
-        opening, before_response, between = _read_chat_template(tokenizer, system)
+        opening, before_response, before_past, between = _read_chat_template(tokenizer, system)
         # A template may end turns with a special token that is not the tokenizer's end of sequence (Gemma, Phi). Then
         # the model ends a response with that token.
         ids = _encode(tokenizer, between)
         special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
         ends_turn = bool(ids) and ids[0] in special.union(tokenizer.all_special_ids)
+        continued = before_response.startswith(before_past)
+        opened = _OPENED_TAG.fullmatch(before_response[len(before_past) :]) if continued else None
         return cls(
             opening=_encode(tokenizer, opening),
             opening_text=opening,
             before_response=_encode(tokenizer, before_response),
+            before_past_response=_encode(tokenizer, before_past),
             between=ids[1:] if ends_turn else ids,
             end_id=ids[0] if ends_turn else _find_end_of_sequence(tokenizer),
+            thought=opened[1] if opened else "",
         )
 
+    def check_past_responses(self, history: History) -> None:
+        """Check that past responses can be shown as they were sampled, or without their thoughts."""
+        if self.before_past_response == self.before_response:
+            return
+        if not self.thought and history.first_shown(1) == 0:
+            raise ConfigError(
+                "the chat template opens a past answer differently from a new one, so past responses cannot be shown "
+                "as they were sampled; use a template that treats them alike, a rollout.template of one message, or "
+                'rollout.history = { kind = "window", steps = 0 }'
+            )
+        if isinstance(history, Full | AnchoredWindow):
+            raise ConfigError(
+                f"rollout.history: with {kind_of(type(history))!r} each prompt continues the one before, but the chat "
+                f"template opens a new answer with {self.thought} and leaves thoughts out of past answers, so no "
+                'prefix is shared; set rollout.history.kind = "window", or use a rollout.template of one message'
+            )
 
-def _read_chat_template(tokenizer: Any, system: str) -> tuple[str, str, str]:
+
+def _read_chat_template(tokenizer: Any, system: str) -> tuple[str, str, str, str]:
     """Write a dialogue of two observations with the template, and read the text around them."""
-    from jinja2 import TemplateError  # the template engine of transformers
-
-    turns = [{"role": "system", "content": system}] if system else []
-    turns += [
-        {"role": "user", "content": _FIRST},
-        {"role": "assistant", "content": _ANSWER},
-        {"role": "user", "content": _SECOND},
-    ]
-    try:
-        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-    except TemplateError as error:
-        asked = "a system message" if system else "a dialogue"
-        remedy = "leave out rollout.system" if system else "use another template"
-        raise ConfigError(f"the chat template refuses {asked} ({quote_line(str(error))}); {remedy}") from None
+    text = _render(tokenizer, system, [("user", _FIRST), ("assistant", _ANSWER), ("user", _SECOND)])
     opening, first, rest = text.partition(_FIRST)
-    before_answer, answer, rest = rest.partition(_ANSWER)
+    before_past, answer, rest = rest.partition(_ANSWER)
     between, second, before_response = rest.partition(_SECOND)
     if not (first and answer and second):
         raise ConfigError("the chat template changes or drops what is said in it; use a template that keeps its turns")
     if system.strip() not in opening:
         raise ConfigError("the chat template drops or changes the system message; leave out rollout.system")
-    if before_answer != before_response:
-        raise ConfigError(
-            "the chat template opens a past answer differently from a new one, so a prompt would not continue the one "
-            "before; use a template that treats them alike"
-        )
-    return opening, before_response, between
+    return opening, before_response, before_past, between
+
+
+def _render(tokenizer: Any, system: str, turns: Sequence[tuple[str, str]]) -> str:
+    """Turns of a dialogue as the chat template writes them, with the beginning of a new response."""
+    from jinja2 import TemplateError  # the template engine of transformers
+
+    spoken = [("system", system), *turns] if system else turns
+    messages = [{"role": role, "content": content} for role, content in spoken]
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    except TemplateError as error:
+        asked = "a system message" if system else "a dialogue"
+        remedy = "leave out rollout.system" if system else "use another template"
+        raise ConfigError(f"the chat template refuses {asked} ({quote_line(str(error))}); {remedy}") from None
+
+
+def _write_plain_system(system: str) -> str:
+    return f"{system}\n" if system else ""
 
 
 def _find_end_of_sequence(tokenizer: Any) -> int:

@@ -193,6 +193,8 @@ def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
         instruction=ask_instruction(config.env),
         system=rollout.system,
         instruct=instruct if isinstance(config.env, Mixture) else None,
+        max_tokens=rollout.max_prompt_tokens,
+        over_limit=rollout.over_limit,
     )
 
 
@@ -202,7 +204,7 @@ def _make_weight_check(config: RunConfig, prompter: Prompter, engine: Engine, mo
     Engines with KV-cache slots or shared weights also decode, because their scores come from other code or cannot
     differ. Servers cache prefixes per block, so the prompt is repeated to fill blocks: a stale cache is then found.
     """
-    opening = prompter.encode_opening("")[:WEIGHT_CHECK_TOKENS]
+    opening = prompter.encode_opening("").ids[:WEIGHT_CHECK_TOKENS] or (prompter.frame.end_id,)
     response = (*opening[-4:], prompter.frame.end_id)
     if isinstance(engine, ReplicatedEngine) and isinstance(engine, SubmittingEngine):
         num = min(KEPT_WEIGHT_CHECK_TOKENS, (engine.context or KEPT_WEIGHT_CHECK_TOKENS) - len(response))

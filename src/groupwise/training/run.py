@@ -21,6 +21,7 @@ from groupwise.learner.weight_sync import WeightSync
 from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.parts.requirements import check_drawn_tasks
 from groupwise.parts.slots import Draw
+from groupwise.rollout.actions import ActionParser, continue_thought
 from groupwise.rollout.environment_runner import Host
 from groupwise.rollout.episodes import Player
 from groupwise.rollout.live_judge import LiveJudge
@@ -138,12 +139,16 @@ class Run:
         return lambda *path: np.random.default_rng(seed_of(self.config.seed, "update", number, "draw", *path))
 
     @property
+    def action_parser(self) -> ActionParser:
+        return continue_thought(self.config.rollout.action_parser, self.prompter.frame.thought)
+
+    @property
     def player(self) -> Player:
         return Player(
             engine=self.engine,
             host=self.host,
             prompter=self.prompter,
-            action_parser=self.config.rollout.action_parser,
+            action_parser=self.action_parser,
             max_tokens=self.config.rollout.max_tokens,
         )
 

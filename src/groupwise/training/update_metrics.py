@@ -40,6 +40,9 @@ def compute_update_metrics(
     """Every metric of an update by name, checked against the table of metrics."""
     algorithm = config.algorithm
     metrics = compute_rollout_metrics(rollouts.played, rollouts.survivors)
+    if config.rollout.max_prompt_tokens is not None:
+        steps = chain.from_iterable(map(attrgetter("steps"), rollouts.survivors))
+        metrics["rollout/prompts_cut"] = _mean([step.prompt_cut > 0 for step in steps])
     metrics |= {**of_engine, "learner/tokens": float(totals.tokens)}
     metrics["advantage/penalties_alone"] = float(credit_rests_on_penalties(algorithm, batch))
     metrics |= compute_credit_metrics(batch) | compute_rescue_metrics(rollouts, batch)

@@ -18,7 +18,7 @@ from groupwise.envs.kit.task_set import SPLITS
 from groupwise.envs.part_queries import ask_max_steps, ask_task_set
 from groupwise.learner.protocol import ReportEpoch
 from groupwise.rollout.environment_runner import Advice, Fault, NoExpert
-from groupwise.rollout.prompts import Exchange
+from groupwise.rollout.prompts import Exchange, Opening
 from groupwise.store.rollout_rows import RolloutRow
 from groupwise.system.errors import ConfigError, RecordError, TrainingError
 from groupwise.system.text import quote_line
@@ -126,7 +126,7 @@ class _Lesson:
         seen, config, prompter = self._seen, self._config, self._run.prompter
         action, strays = self._choose(advice)
         observation_ids = prompter.encode_observation(seen)
-        response_text = self._run.config.rollout.action_parser.say(action, admissible=seen.admissible)
+        response_text = self._run.action_parser.say(action, admissible=seen.admissible)
         self._response = (*prompter.encode(response_text), prompter.frame.end_id)
         self._action = action
         prompt = prompter.prompt(self._opening, self._past, seen)
@@ -240,7 +240,7 @@ def _make_from_tokens(run: Run, steps: Sequence[RolloutRow], number: int) -> lis
     return [_make_recorded_sample(row["prompt_ids"], row["response_ids"], number, row) for row in steps]
 
 
-def _make_from_text(run: Run, steps: Sequence[RolloutRow], number: int, opening: tuple[int, ...]) -> list[Sample]:
+def _make_from_text(run: Run, steps: Sequence[RolloutRow], number: int, opening: Opening) -> list[Sample]:
     prompter = run.prompter
     if getattr(run.config.rollout.template, "show_admissible", "always") != "no":
         raise RecordError(
@@ -256,7 +256,7 @@ def _make_from_text(run: Run, steps: Sequence[RolloutRow], number: int, opening:
                 "record one of the two pairs"
             )
         seen = Observation(text=observation)
-        response = (*prompter.encode(run.config.rollout.action_parser.say(action)), prompter.frame.end_id)
+        response = (*prompter.encode(run.action_parser.say(action)), prompter.frame.end_id)
         samples.append(_make_recorded_sample(prompter.prompt(opening, past, seen), response, number, row))
         past.append(prompter.make_exchange(seen, response, action))
     return samples
@@ -273,11 +273,11 @@ def _make_recorded_sample(prompt: Sequence[int], response: Sequence[int], number
     )
 
 
-def _ask_openings(run: Run, wanted: Set[str]) -> dict[str, tuple[int, ...] | Fault]:
+def _ask_openings(run: Run, wanted: Set[str]) -> dict[str, Opening | Fault]:
     """The beginnings of the prompts of tasks, by id, if the environment knows the tasks."""
     task_sets = [ask_task_set(run.config.env, split) for split in SPLITS] if wanted else []
     known = list({task.id: task for task_set in task_sets for task in task_set if task.id in wanted}.values())
-    openings: dict[str, tuple[int, ...] | Fault] = {}
+    openings: dict[str, Opening | Fault] = {}
     for first in range(0, len(known), MAX_AT_ONCE):
         tasks = dict(enumerate(known[first : first + MAX_AT_ONCE]))
         for number, shown in run.host.open(tasks).items():

@@ -19,7 +19,7 @@ from groupwise.lab.enumerated import EnumeratedWorld, View
 from groupwise.lab.tabular import TabularPolicy
 from groupwise.parts.slots import CAPABILITIES
 from groupwise.rollout.actions import ActionParser
-from groupwise.rollout.prompts import Prompter
+from groupwise.rollout.prompts import Opening, Prompter
 from groupwise.system.errors import EngineFault
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class TabularEngine:
             )
         return choice
 
-    def _write_prompt(self, opening: tuple[int, ...], view: View, actions: tuple[str, ...]) -> tuple[int, ...]:
+    def _write_prompt(self, opening: Opening, view: View, actions: tuple[str, ...]) -> tuple[int, ...]:
         past = [
             self._prompter.make_exchange(Observation(text=text, admissible=actions), self._say(action, actions), action)
             for text, action in view.past

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groupwise.rollout import Choice, Tagged, WholeResponse
+from groupwise.rollout.actions import continue_thought
 
 
 def test_the_whole_response_is_the_action() -> None:
@@ -56,3 +57,17 @@ def test_what_a_rule_says_it_reads(rule: WholeResponse | Choice | Tagged) -> Non
 
 def test_an_action_that_is_not_listed_is_said_as_it_is() -> None:
     assert Choice().say("close drawer 1", admissible=LISTED) == "close drawer 1"
+
+
+def test_a_thought_that_the_prompt_opens_counts_for_tagged_responses() -> None:
+    parser = continue_thought(Tagged(), "<think>")
+    assert parser.read("Hm.</think><action>Go</action>", stopped=True) == ("go", True)
+    assert Tagged().read("Hm.</think><action>Go</action>", stopped=True) == ("go", False)
+    assert parser.read("Hm.<action>Go</action>", stopped=True) == ("go", False), "the thought does not end"
+    assert parser.say("go") == "</think><action>go</action>"
+    assert parser.read(parser.say("go"), stopped=True) == ("go", True)
+
+
+@pytest.mark.parametrize(("parser", "opened"), [(Tagged(), ""), (Tagged(), "<reasoning>"), (WholeResponse(), "<think>")])
+def test_other_parsers_and_tags_stay_as_they_are(parser: Tagged | WholeResponse, opened: str) -> None:
+    assert continue_thought(parser, opened) is parser

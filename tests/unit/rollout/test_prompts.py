@@ -11,7 +11,7 @@ from groupwise import ConfigError, Task
 from groupwise.envs.environment import Observation
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import Full, Window
-from groupwise.rollout.prompts import DialogueFrame, Exchange, Prompter, PromptTemplate
+from groupwise.rollout.prompts import NO_OPENING, DialogueFrame, Exchange, Prompter, PromptTemplate
 from tests.unit.rollout.byte_tokens import CHAT as BYTE_CHAT
 from tests.unit.rollout.byte_tokens import byte_tokenizer
 
@@ -69,7 +69,7 @@ def test_with_a_full_memory_each_prompt_continues_the_one_before_token_by_token(
 def test_a_response_that_was_cut_off_is_closed_in_later_prompts() -> None:
     made = prompter(Full())
     cut = exchange(made, "see mug", "take", ended=False)
-    assert text(made, made.prompt((), [cut], Observation(text="see cup"))) == "see mug > take </s> see cup >"
+    assert text(made, made.prompt(NO_OPENING, [cut], Observation(text="see cup"))) == "see mug > take </s> see cup >"
 
 
 def test_a_chat_template_draws_the_frame() -> None:
@@ -96,8 +96,15 @@ def test_the_text_of_a_response_leaves_out_its_end() -> None:
 def test_a_template_that_treats_past_and_new_answers_differently_is_refused() -> None:
     uneven = CHAT.replace("{{ 'bot : ' }}{% endif %}", "{{ 'bot > ' }}{% endif %}")
     with pytest.raises(ConfigError) as caught:
-        DialogueFrame.from_tokenizer(tokenizer(uneven))
-    assert "opens a past answer differently from a new one" in str(caught.value)
+        prompter(Window(steps=1), chat=uneven)
+    assert str(caught.value) == (
+        "the chat template opens a past answer differently from a new one, so past responses cannot be shown as they "
+        "were sampled; use a template that treats them alike, a rollout.template of one message, or rollout.history = "
+        '{ kind = "window", steps = 0 }'
+    )
+    alone = prompter(Window(steps=0), chat=uneven)
+    prompt = alone.prompt(alone.encode_opening("take mug"), [], Observation(text="see mug"))
+    assert text(alone, prompt) == "user : do it goal : take mug see mug . bot >"
 
 
 def test_a_template_that_drops_turns_is_refused() -> None:
@@ -127,7 +134,7 @@ def read_opening(system: str, chat: str | None) -> str:
     made = Prompter(
         byte_tokenizer(chat), template=PromptTemplate(), history=Full(), instruction="Do it.", system=system
     )
-    return str(made.tokenizer.decode(made.encode_opening("Out."), skip_special_tokens=False))
+    return str(made.tokenizer.decode(made.encode_opening("Out.").ids, skip_special_tokens=False))
 
 
 def test_a_system_prompt_is_a_system_message_or_a_line_before_everything() -> None:

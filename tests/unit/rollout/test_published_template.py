@@ -65,7 +65,7 @@ def test_a_prompt_is_one_message_that_tells_the_steps_in_the_window() -> None:
     opening = made.encode_opening("put")
     prompt = made.prompt(opening, past, Observation(text="fog"))
     message = made.encode(template.write_step([("mud", "walk")], Observation(text="fog"), num_past=2))
-    assert prompt == (*opening, *message, *made.frame.before_response)
+    assert prompt == (*opening.ids, *message, *made.frame.before_response)
     assert made.encode_observation(Observation(text="fog")) == ()
 
 

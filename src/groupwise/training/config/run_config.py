@@ -25,7 +25,7 @@ from groupwise.parts.path_settings import PathText
 from groupwise.parts.slots import REFUSED_SAMPLING, VERSIONS, EngineSlot
 from groupwise.rollout.actions import TAGS, ActionParserSlot, Choice, Tagged, WholeResponse
 from groupwise.rollout.plans import Flat, Hinted, PlanSlot, RolloutPlan, plan_words
-from groupwise.rollout.prompts import HistorySlot, PromptTemplate, TemplateSlot, Window
+from groupwise.rollout.prompts import HistorySlot, OverLimit, PromptTemplate, TemplateFile, TemplateSlot, Window
 from groupwise.rollout.tasks import CurriculumSlot, Shuffled
 from groupwise.training.alarms import AlarmsConfig
 from groupwise.training.config.engine_config import LocalEngine
@@ -64,6 +64,12 @@ class RolloutConfig(Part):
     """Which tasks get rollouts, with which hints, and which groups are compared."""
     max_tokens: Count = 16
     """Largest number of tokens per response."""
+    max_prompt_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Largest number of tokens per prompt; None = no limit but the model's context."""
+    over_limit: OverLimit = "refuse"
+    """What happens to a longer prompt. refuse = the rollout ends there, as truncated. cut_left = only the last tokens
+    stay, so the beginning with the task goes first. drop_oldest = the oldest past steps are left out until the prompt
+    fits; if none is left, it is cut on the left."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
@@ -100,8 +106,26 @@ class RolloutConfig(Part):
     def _parser_fits_template(self) -> RolloutConfig:
         if isinstance(self.action_parser, Tagged) != self.template.asks_for_tags:
             raise ValueError(
-                "action_parser 'tagged' and a template that asks for tags (template.thoughts, or the "
-                "published_template) need each other; set both or neither"
+                "action_parser 'tagged' and a template that asks for tags (template.thoughts, the published_template, "
+                "or template.asks_for_tags of a template_file) need each other; set both or neither"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _history_is_shown(self) -> RolloutConfig:
+        uses_history = isinstance(self.template, TemplateFile) and self.template.uses("history")
+        if uses_history and self.history.first_shown(1) == 1:
+            raise ValueError(
+                "template: the text has the placeholder $history, but rollout.history shows no past step; set "
+                'rollout.history = { kind = "window", steps = 2 }, or leave out $history'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _limits_prompts(self) -> RolloutConfig:
+        if self.over_limit != "refuse" and self.max_prompt_tokens is None:
+            raise ValueError(
+                f"over_limit: {self.over_limit!r} needs a limit; set rollout.max_prompt_tokens, or leave out over_limit"
             )
         if isinstance(self.action_parser, Choice) and getattr(self.template, "show_admissible", "") != "numbered":
             raise ValueError(

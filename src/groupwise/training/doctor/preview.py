@@ -21,7 +21,7 @@ from groupwise.envs.mixture import Mixture, choose_first_tasks, find_environment
 from groupwise.envs.part_queries import ask_max_steps
 from groupwise.models.causal_lm import choose_device
 from groupwise.parts.part import name_of
-from groupwise.rollout.actions import ActionParser
+from groupwise.rollout.actions import ActionParser, continue_thought
 from groupwise.rollout.environment_runner import Advice, Fault, Host
 from groupwise.rollout.episodes import Player, Rollout
 from groupwise.rollout.origins import AttributedIds, attribute_prompt
@@ -50,6 +50,8 @@ class PreviewedStep:
 
     prompt: AttributedIds
     """The ids that a model would read, with their origins."""
+    prompt_cut: int
+    """How many ids `rollout.max_prompt_tokens` removed."""
     prompt_texts: tuple[str, ...]
     response_ids: tuple[int, ...]
     """The sample response; empty if there is none."""
@@ -112,14 +114,15 @@ def preview_run(
         tokenizer, context = _open_tokenizer(config)
         prompter = open_prompter(config, tokenizer)
         tasks = _choose_tasks(config, task_set, num_tasks, task_ids)
+        rule = continue_thought(config.rollout.action_parser, prompter.frame.thought)
         watched = WatchedHost(host, steps=max(num_steps, NUM_STEPS))  # fewer would not show how prompts grow
-        samples = SampleResponses(watched, prompter, config.rollout.action_parser, given=responses)
-        trajectories = _play(config, tasks, watched, samples, prompter, context)
+        samples = SampleResponses(watched, prompter, rule, given=responses)
+        trajectories = _play(config, tasks, watched, samples, prompter, rule, context)
         readings = read_samples(
             host,
             tasks[0],
             prompter=prompter,
-            rule=config.rollout.action_parser,
+            rule=rule,
             max_tokens=config.rollout.max_tokens,
             given=responses,
         )
@@ -172,11 +175,12 @@ def _play(
     host: Host,
     samples: SampleResponses,
     prompter: Prompter,
+    rule: ActionParser,
     context: int | None,
 ) -> list[Trajectory]:
     """Run one rollout per task, as in training, with an engine that gives the sample responses."""
     rollout = config.rollout
-    engine, rule = ScriptedEngine(samples.answer, context=context), rollout.action_parser
+    engine = ScriptedEngine(samples.answer, context=context)
     player = Player(engine=engine, host=host, prompter=prompter, action_parser=rule, max_tokens=rollout.max_tokens)
     rollouts = [Rollout(task=task, number=0, seed=number) for number, task in enumerate(tasks)]
     trajectories = player.play(rollouts, temperature=rollout.temperature)
@@ -209,6 +213,7 @@ def _describe_step(step: Step, prompt: AttributedIds, said_by: str, prompter: Pr
     response = step.response_ids if is_said else ()
     return PreviewedStep(
         prompt=prompt,
+        prompt_cut=step.prompt_cut,
         prompt_texts=tuple(_cut(prompter, prompt.ids)),
         response_ids=response,
         response_texts=tuple(_cut(prompter, response)),
@@ -234,6 +239,18 @@ def _list_notes(
         notes.append(
             f"the tokenizer does not know {num_unknown} tokens of these prompts and responses; the model sees one and "
             "the same token for them"
+        )
+    limit, num_cut = config.rollout.max_prompt_tokens, sum(step.prompt_cut > 0 for step in steps)
+    if num_cut:
+        notes.append(
+            f"{num_cut} of these {len(steps)} prompts are longer than rollout.max_prompt_tokens, {limit}, and are "
+            "shortened; shorten rollout.history, or raise the limit"
+        )
+    if limit is not None and costs.longest_prompt > limit:
+        notes.append(
+            f"the last prompts of a long rollout have about {costs.longest_prompt} tokens and exceed "
+            f"rollout.max_prompt_tokens, {limit}, so the rollout ends; raise it, shorten rollout.history, or set "
+            'rollout.over_limit = "cut_left"'
         )
     if any(not step.response_ids for step in steps):
         notes.append(
@@ -509,7 +526,9 @@ def _project_longest(rollout: Trajectory, max_steps: int, config: RunConfig) -> 
     if not shown_now:
         return max(lengths)
     shown_at_most = max_steps - 1 if largest is None else min(largest, max_steps - 1)
-    return max(*lengths, lengths[0] + round((lengths[-1] - lengths[0]) / shown_now * shown_at_most))
+    longest = max(*lengths, lengths[0] + round((lengths[-1] - lengths[0]) / shown_now * shown_at_most))
+    limit = config.rollout.max_prompt_tokens
+    return longest if limit is None or config.rollout.over_limit == "refuse" else min(longest, limit)
 
 
 def _estimate_seconds(config: RunConfig, parameters: int, distinct: int, max_steps: int) -> float:

@@ -112,7 +112,7 @@ def test_a_rehearsal_comes_to_what_the_rollouts_of_a_run_come_to(tmp_path: Any) 
     run = small_run(tmp_path)
     run.host.shutdown()
     rehearsal = rehearse_rollouts(run.config, run.tokenizer, context=None, token_budget=256)
-    opening = len(run.prompter.encode_opening(""))
+    opening = len(run.prompter.encode_opening("").ids)
     assert opening < rehearsal.longest < opening + 40
     assert rehearsal.is_played
     # Prompts of a task are one, and their rollouts train one token, which the last of the prompt predicts.

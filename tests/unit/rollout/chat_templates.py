@@ -1,0 +1,114 @@
+"""Small byte-pair tokenizers with the chat templates of known models.
+
+The merges are learned here from a few sentences, so that line breaks and words merge as they do in a large vocabulary:
+a prompt that is encoded in pieces has other ids than the whole. The templates write a dialogue as those of the models
+do; tools are left out. That of DeepSeek-R1-Distill is whole (MIT licence, February 2025).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+SENTENCES = (
+    "You are an agent in a text home. Your task is to put a clean mug in the desk.\n",
+    "Your current observation is: You arrive at desk 1. On the desk 1, you see a mug 1.\n\n",
+    "Your admissible actions of the current situation are: ['go to desk 1'\n 'take mug 1 from desk 1'].\n",
+    "user\nassistant\nsystem\nYou are a helpful assistant.\n\nWhat is 12 + 30? Let me think.\n\n",
+    "user\n\nYou\n\nassistant\n\n\nLet me think [INST] You are [/INST] 42\n\nuser\n\nYou\n\n\nassistant",
+)
+GPT_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|\s*[\r\n]+|\s+(?!\S)|\s+| ?[^\s\p{L}\p{N}]+[\r\n]*"
+
+CHATML = (
+    "{%- if messages[0]['role'] == 'system' %}{{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}"
+    "{%- else %}{{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{%- endif %}"
+    "{%- for message in messages %}{%- if message.role != 'system' %}"
+    "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}"
+    "{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+)
+"""Qwen2.5 and SmolLM2: a system message of the template's own, and white space stays."""
+LLAMA_3 = (
+    "{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
+    " + message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}"
+    "{% endif %}{{ content }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+"""Llama 3: white space around a message goes, and turns end with a token that is not the end of the sequence."""
+MISTRAL = (
+    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}"
+    "{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}"
+    "{{ message['content'] + eos_token }}{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}"
+    "{% endif %}{% endfor %}"
+)
+"""Mistral 7B: the marks around a message are no tokens, so a message merges with them."""
+R1_DISTILL = (
+    "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}"
+    "{% set ns = namespace(is_first=false, is_tool=false, is_output_first=true, system_prompt='') %}"
+    "{%- for message in messages %}{%- if message['role'] == 'system' %}"
+    "{% set ns.system_prompt = message['content'] %}{%- endif %}{%- endfor %}{{bos_token}}{{ns.system_prompt}}"
+    "{%- for message in messages %}{%- if message['role'] == 'user' %}{%- set ns.is_tool = false -%}"
+    "{{'<｜User｜>' + message['content']}}{%- endif %}"
+    "{%- if message['role'] == 'assistant' and message['content'] is none %}{%- set ns.is_tool = false -%}"
+    "{%- for tool in message['tool_calls']%}{%- if not ns.is_first %}"
+    "{{'<｜Assistant｜><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + tool['type'] + '<｜tool▁sep｜>'"
+    " + tool['function']['name'] + '\\n' + '```json' + '\\n' + tool['function']['arguments'] + '\\n' + '```'"
+    " + '<｜tool▁call▁end｜>'}}{%- set ns.is_first = true -%}{%- else %}"
+    "{{'\\n' + '<｜tool▁call▁begin｜>' + tool['type'] + '<｜tool▁sep｜>' + tool['function']['name'] + '\\n' + '```json'"
+    " + '\\n' + tool['function']['arguments'] + '\\n' + '```' + '<｜tool▁call▁end｜>'}}"
+    "{{'<｜tool▁calls▁end｜><｜end▁of▁sentence｜>'}}{%- endif %}{%- endfor %}{%- endif %}"
+    "{%- if message['role'] == 'assistant' and message['content'] is not none %}{%- if ns.is_tool %}"
+    "{{'<｜tool▁outputs▁end｜>' + message['content'] + '<｜end▁of▁sentence｜>'}}{%- set ns.is_tool = false -%}"
+    "{%- else %}{% set content = message['content'] %}{% if '</think>' in content %}"
+    "{% set content = content.split('</think>')[-1] %}{% endif %}"
+    "{{'<｜Assistant｜>' + content + '<｜end▁of▁sentence｜>'}}{%- endif %}{%- endif %}"
+    "{%- if message['role'] == 'tool' %}{%- set ns.is_tool = true -%}{%- if ns.is_output_first %}"
+    "{{'<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>' + message['content'] + '<｜tool▁output▁end｜>'}}"
+    "{%- set ns.is_output_first = false %}{%- else %}"
+    "{{'\\n<｜tool▁output▁begin｜>' + message['content'] + '<｜tool▁output▁end｜>'}}{%- endif %}{%- endif %}{%- endfor -%}"
+    "{% if ns.is_tool %}{{'<｜tool▁outputs▁end｜>'}}{% endif %}"
+    "{% if add_generation_prompt and not ns.is_tool %}{{'<｜Assistant｜><think>\\n'}}{% endif %}"
+)
+"""DeepSeek-R1-Distill: a new answer begins with an opened thought, and past answers lose theirs."""
+
+
+@lru_cache
+def make_tokenizer(name: str) -> PreTrainedTokenizerFast:
+    """The tokenizer `chatml`, `llama_3`, `mistral`, `r1_distill`, or `plain` (no chat template)."""
+    made = Tokenizer(models.BPE())
+    if name == "mistral":  # words begin with a mark in place of a blank, also the first
+        made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+        alphabet = [chr(code) for code in range(32, 127)] + ["\n", "▁"]
+    else:
+        split = pre_tokenizers.Split(Regex(GPT_WORDS), "isolated")
+        made.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+        made.decoder = decoders.ByteLevel()
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=600, min_frequency=1, initial_alphabet=alphabet, show_progress=False)
+    made.train_from_iterator(SENTENCES, trainer)
+    begin, end, template, special, words = {
+        "chatml": (None, "<|im_end|>", CHATML, ["<|im_start|>"], []),
+        "llama_3": (
+            "<|begin_of_text|>",
+            "<|end_of_text|>",
+            LLAMA_3,
+            ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+            [],
+        ),
+        "mistral": ("<s>", "</s>", MISTRAL, [], []),
+        "r1_distill": (
+            "<｜begin▁of▁sentence｜>",
+            "<｜end▁of▁sentence｜>",
+            R1_DISTILL,
+            [],
+            ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"],
+        ),
+        "plain": ("<s>", "</s>", None, [], []),
+    }[name]
+    made.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    made.add_tokens([AddedToken(token, normalized=False) for token in words])
+    fast = PreTrainedTokenizerFast(tokenizer_object=made, bos_token=begin, eos_token=end)
+    fast.chat_template = template
+    return fast
