@@ -9,7 +9,21 @@ from hypothesis import strategies as st
 from groupwise.rollout import Tagged
 from tests.oracles.released_tags import read_action
 
-PIECES = ("<think>", "</think>", "<action>", "</action>", "<THINK>", "</Think>", "<Action>", "go", " ", "\n", "我", "İ", "<")
+PIECES = (
+    "<think>",
+    "</think>",
+    "<action>",
+    "</action>",
+    "<THINK>",
+    "</Think>",
+    "<Action>",
+    "go",
+    " ",
+    "\n",
+    "我",
+    "İ",
+    "<",
+)
 RESPONSES = st.lists(st.sampled_from(PIECES), max_size=9).map("".join)
 
 

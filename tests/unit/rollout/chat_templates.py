@@ -8,6 +8,7 @@ do; tools are left out. That of DeepSeek-R1-Distill is whole (MIT licence, Febru
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -19,7 +20,9 @@ SENTENCES = (
     "user\nassistant\nsystem\nYou are a helpful assistant.\n\nWhat is 12 + 30? Let me think.\n\n",
     "user\n\nYou\n\nassistant\n\n\nLet me think [INST] You are [/INST] 42\n\nuser\n\nYou\n\n\nassistant",
 )
-GPT_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|\s*[\r\n]+|\s+(?!\S)|\s+| ?[^\s\p{L}\p{N}]+[\r\n]*"
+GPT_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|\s*[\r\n]+|\s+(?!\S)|\s+| ?[^\s\p{L}\p{N}]+[\r\n]*"
+)
 
 CHATML = (
     "{%- if messages[0]['role'] == 'system' %}{{- '<|im_start|>system\n' + messages[0]['content'] + '<|im_end|>\n' }}"
@@ -39,38 +42,14 @@ LLAMA_3 = (
 MISTRAL = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}"
     "{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}"
-    "{{ message['content'] + eos_token }}{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}"
-    "{% endif %}{% endfor %}"
+    "{{ message['content'] + eos_token }}{% else %}{{ raise_exception('Only user and assistant roles!') }}{% endif %}"
+    "{% endfor %}"
 )
 """Mistral 7B: the marks around a message are no tokens, so a message merges with them."""
-R1_DISTILL = (
-    "{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}"
-    "{% set ns = namespace(is_first=false, is_tool=false, is_output_first=true, system_prompt='') %}"
-    "{%- for message in messages %}{%- if message['role'] == 'system' %}"
-    "{% set ns.system_prompt = message['content'] %}{%- endif %}{%- endfor %}{{bos_token}}{{ns.system_prompt}}"
-    "{%- for message in messages %}{%- if message['role'] == 'user' %}{%- set ns.is_tool = false -%}"
-    "{{'<｜User｜>' + message['content']}}{%- endif %}"
-    "{%- if message['role'] == 'assistant' and message['content'] is none %}{%- set ns.is_tool = false -%}"
-    "{%- for tool in message['tool_calls']%}{%- if not ns.is_first %}"
-    "{{'<｜Assistant｜><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + tool['type'] + '<｜tool▁sep｜>'"
-    " + tool['function']['name'] + '\\n' + '```json' + '\\n' + tool['function']['arguments'] + '\\n' + '```'"
-    " + '<｜tool▁call▁end｜>'}}{%- set ns.is_first = true -%}{%- else %}"
-    "{{'\\n' + '<｜tool▁call▁begin｜>' + tool['type'] + '<｜tool▁sep｜>' + tool['function']['name'] + '\\n' + '```json'"
-    " + '\\n' + tool['function']['arguments'] + '\\n' + '```' + '<｜tool▁call▁end｜>'}}"
-    "{{'<｜tool▁calls▁end｜><｜end▁of▁sentence｜>'}}{%- endif %}{%- endfor %}{%- endif %}"
-    "{%- if message['role'] == 'assistant' and message['content'] is not none %}{%- if ns.is_tool %}"
-    "{{'<｜tool▁outputs▁end｜>' + message['content'] + '<｜end▁of▁sentence｜>'}}{%- set ns.is_tool = false -%}"
-    "{%- else %}{% set content = message['content'] %}{% if '</think>' in content %}"
-    "{% set content = content.split('</think>')[-1] %}{% endif %}"
-    "{{'<｜Assistant｜>' + content + '<｜end▁of▁sentence｜>'}}{%- endif %}{%- endif %}"
-    "{%- if message['role'] == 'tool' %}{%- set ns.is_tool = true -%}{%- if ns.is_output_first %}"
-    "{{'<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>' + message['content'] + '<｜tool▁output▁end｜>'}}"
-    "{%- set ns.is_output_first = false %}{%- else %}"
-    "{{'\\n<｜tool▁output▁begin｜>' + message['content'] + '<｜tool▁output▁end｜>'}}{%- endif %}{%- endif %}{%- endfor -%}"
-    "{% if ns.is_tool %}{{'<｜tool▁outputs▁end｜>'}}{% endif %}"
-    "{% if add_generation_prompt and not ns.is_tool %}{{'<｜Assistant｜><think>\\n'}}{% endif %}"
-)
-"""DeepSeek-R1-Distill: a new answer begins with an opened thought, and past answers lose theirs."""
+R1_DISTILL = Path(__file__).with_name("r1_distill.jinja").read_text(encoding="utf-8")
+"""DeepSeek-R1-Distill-Qwen: a new answer begins with an opened thought, and past answers lose theirs."""
+BAR = "\uff5c"
+"""In the names of its tokens."""
 
 
 @lru_cache
@@ -99,11 +78,11 @@ def make_tokenizer(name: str) -> PreTrainedTokenizerFast:
         ),
         "mistral": ("<s>", "</s>", MISTRAL, [], []),
         "r1_distill": (
-            "<｜begin▁of▁sentence｜>",
-            "<｜end▁of▁sentence｜>",
+            f"<{BAR}begin▁of▁sentence{BAR}>",
+            f"<{BAR}end▁of▁sentence{BAR}>",
             R1_DISTILL,
             [],
-            ["<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"],
+            [f"<{BAR}User{BAR}>", f"<{BAR}Assistant{BAR}>", "<think>", "</think>"],
         ),
         "plain": ("<s>", "</s>", None, [], []),
     }[name]

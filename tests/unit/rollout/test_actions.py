@@ -68,6 +68,8 @@ def test_a_thought_that_the_prompt_opens_counts_for_tagged_responses() -> None:
     assert parser.read(parser.say("go"), stopped=True) == ("go", True)
 
 
-@pytest.mark.parametrize(("parser", "opened"), [(Tagged(), ""), (Tagged(), "<reasoning>"), (WholeResponse(), "<think>")])
+@pytest.mark.parametrize(
+    ("parser", "opened"), [(Tagged(), ""), (Tagged(), "<reasoning>"), (WholeResponse(), "<think>")]
+)
 def test_other_parsers_and_tags_stay_as_they_are(parser: Tagged | WholeResponse, opened: str) -> None:
     assert continue_thought(parser, opened) is parser

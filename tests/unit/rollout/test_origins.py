@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from groupwise.envs.environment import Observation
 from groupwise.models.tiny import make_word_tokenizer
-from groupwise.rollout import AnchoredWindow, Full, PublishedTemplate, Window
+from groupwise.rollout import AnchoredWindow, Full, PublishedTemplate, TemplateFile, Window
 from groupwise.rollout.origins import TokenOrigin, attribute_prompt
 from groupwise.rollout.prompts import Exchange, History, Prompter, PromptTemplate, Template
 from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer
@@ -23,12 +24,17 @@ TEMPLATES: tuple[Template, ...] = (
     PromptTemplate(show_instruction=False, show_admissible="yes", thoughts=True),
     PublishedTemplate(),
     PublishedTemplate(thoughts=False),
+    TemplateFile(first="$task: $observation", later="$task: $history\n$observation [$admissible]"),
 )
 MEMORIES: tuple[History, ...] = (Full(), Window(steps=0), Window(steps=2), AnchoredWindow(low=0, high=1))
 
 
-def make_prompter(template: Template, history: History, *, chat: str | None = None, system: str = "") -> Prompter:
-    return Prompter(byte_tokenizer(chat), template=template, history=history, instruction="Do it.", system=system)
+def make_prompter(
+    template: Template, history: History, *, chat: str | None = None, system: str = "", **limit: Any
+) -> Prompter:
+    return Prompter(
+        byte_tokenizer(chat), template=template, history=history, instruction="Do it.", system=system, **limit
+    )
 
 
 def play(made: Prompter, seen: Sequence[Observation]) -> list[Exchange]:
@@ -67,6 +73,7 @@ OBSERVATIONS = st.builds(
     st.lists(OBSERVATIONS, min_size=1, max_size=4),
     TEXTS,
     TEXTS,
+    st.sampled_from([{}, {"over_limit": "cut_left"}, {"over_limit": "drop_oldest"}]),
 )
 def test_an_attributed_prompt_is_the_prompt_whatever_makes_it(
     template: Template,
@@ -76,8 +83,9 @@ def test_an_attributed_prompt_is_the_prompt_whatever_makes_it(
     seen: list[Observation],
     goal: str,
     hint: str,
+    limit: dict[str, Any],
 ) -> None:
-    made = make_prompter(template, history, chat=chat, system=system)
+    made = make_prompter(template, history, chat=chat, system=system, max_tokens=120 if limit else None, **limit)
     past = play(made, seen[:-1])
     attributed = attribute_prompt(made, goal=goal, past=past, seen=seen[-1], hint_text=hint)
     assert attributed.ids == made.prompt(made.encode_opening(goal, hint), past, seen[-1])

@@ -16,7 +16,7 @@ from groupwise import ConfigError
 from groupwise.envs.environment import Observation
 from groupwise.envs.kit.words import split_words
 from groupwise.parts.outside import only_reading
-from groupwise.rollout import Full, PublishedTemplate, TemplateFile, Window
+from groupwise.rollout import Full, PromptTemplate, TemplateFile, Window
 from groupwise.rollout.origins import attribute_prompt
 from groupwise.rollout.prompts import PastStep, Prompter, Template
 from groupwise.training.config.run_config import RolloutConfig
@@ -128,18 +128,22 @@ def test_whatever_is_said_the_ids_are_those_of_the_chat_template(
     template = TemplateFile(first="$task\n$observation", later="$task\n$steps_taken: $history\n$observation")
     shown = past[max(len(past) - steps, 0) :]
     numbers = range(len(past) - len(shown) + 1, len(past) + 1)
-    told = [f"[Observation {n}: '{seen}', Action {n}: '{done}']" for n, (seen, done) in zip(numbers, shown, strict=True)]
+    told = [
+        f"[Observation {n}: '{seen}', Action {n}: '{done}']" for n, (seen, done) in zip(numbers, shown, strict=True)
+    ]
     said = "\n".join([task, f"{len(past)}: " + "\n".join(told), text]) if past else f"{task}\n{text}"
     made = make_prompter(template, name, steps=steps)
     assert make_prompt(made, past, Observation(text=text), goal=task) == ask_chat_template(name, said)
 
 
 def test_a_message_in_pieces_has_other_ids() -> None:
-    """So the tests above would fail for a template whose message is put together from pieces."""
-    made = make_prompter(PublishedTemplate(world="\n"), "mistral")
-    message = "You act in \n. Your task: go\n" + PublishedTemplate().write_step([], SEEN, num_past=0)
-    assert make_prompt(made, (), SEEN, goal="go") != ask_chat_template("mistral", message)
-    assert make_tokenizer("mistral").decode(make_prompt(made, (), SEEN, goal="go"))
+    """So the tests above would fail for a template that puts its message together from pieces."""
+    seen, tokenizer = Observation(text="\nYou see a mug."), make_tokenizer("chatml")
+    whole = ask_chat_template("chatml", seen.text)
+    assert make_prompt(make_prompter(TemplateFile(first="$observation"), "chatml"), (), seen, goal="") == whole
+    pieces = make_prompt(make_prompter(PromptTemplate(show_instruction=False), "chatml"), (), seen, goal="")
+    assert pieces != whole
+    assert tokenizer.decode(pieces) == tokenizer.decode(whole)
 
 
 def test_without_a_chat_template_the_text_is_encoded_at_once_too() -> None:
@@ -183,8 +187,9 @@ def test_every_token_is_attributed() -> None:
 def test_its_words_are_all_it_says() -> None:
     template = TemplateFile(first=FIRST, later=LATER, history_join=" | ")
     known = {word for text in template.words() for word in split_words(text)}
-    said = template.write_step([("", "")] * 3, Observation(text="", admissible=("",)), num_past=49)
-    assert set(split_words(said + template.write_step([], SEEN, num_past=0))) - known <= set(split_words(SEEN.text))
+    empty = Observation(text="", admissible=("", ""))
+    said = template.write_step([("", "")] * 3, empty, num_past=49) + template.write_step([], empty, num_past=0)
+    assert set(split_words(said)) <= known
 
 
 # Files and errors.
@@ -199,9 +204,6 @@ def test_a_file_is_its_text_without_the_last_line_break(tmp_path: Path) -> None:
     assert TemplateFile(**{key: value for key, value in template.config().items() if key != "kind"}) == template
 
 
-LISTED = "Valid: observation, admissible, history, num_shown, step, and 2 more"
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -213,8 +215,14 @@ LISTED = "Valid: observation, admissible, history, num_shown, step, and 2 more"
             "first: the text has no placeholder; put in one of $task, $observation, $admissible, $step, $steps_taken, "
             "$num_shown, $history",
         ),
-        ({"first": "$task", "history_line": "$seen $did"}, "history_line: the placeholder `$did` is unknown; did you "),
-        ({"first": "$task", "admissible_item": "-"}, "admissible_item: the text has no placeholder; put in one of $action"),
+        (
+            {"first": "$task", "history_line": "$seen $did"},
+            "history_line: the placeholder `$did` is unknown; Valid: done, n, seen",
+        ),
+        (
+            {"first": "$task", "admissible_item": "-"},
+            "admissible_item: the text has no placeholder; put in one of $action",
+        ),
         (
             {"first": "prompts/frist.txt"},
             "first: 'prompts/frist.txt' cannot be read (No such file or directory); give the path of a text file, "
@@ -236,14 +244,16 @@ def test_an_error_in_a_file_names_the_file(tmp_path: Path, monkeypatch: pytest.M
         TemplateFile(first="first.txt")
     assert str(raised.value).startswith("TemplateFile: first: 'first.txt': the placeholder `$q` is unknown; Valid: ")
     (tmp_path / "first.txt").write_bytes(b"$task \xff")
-    with pytest.raises(ConfigError, match=r"'first.txt' cannot be read \(byte 7 is not UTF-8 \(0xff\)\); give the path"):
+    with pytest.raises(
+        ConfigError, match=r"'first.txt' cannot be read \(byte 7 is not UTF-8 \(0xff\)\); give the path"
+    ):
         TemplateFile(first="first.txt")
 
 
 def test_a_file_is_not_read_without_trust(tmp_path: Path) -> None:
     path = tmp_path / "first.txt"
     path.write_text("$observation", encoding="utf-8")
-    with only_reading(), pytest.raises(ConfigError, match="first.txt' is a file, not loaded without --trust"):
+    with only_reading(), pytest.raises(ConfigError, match=r"first\.txt' is a file, not loaded without --trust"):
         TemplateFile(first=str(path))
     with only_reading():
         assert TemplateFile(first="$observation").first == "$observation"
@@ -267,5 +277,5 @@ def test_a_text_with_history_needs_a_history() -> None:
 def test_a_text_says_whether_it_asks_for_tags() -> None:
     plain = {"kind": "template_file", "first": "$observation", "asks_for_tags": False}
     assert RolloutConfig(template=plain).template == TemplateFile(first="$observation", asks_for_tags=False)
-    with pytest.raises(ConfigError, match="or template.asks_for_tags of a template_file"):
+    with pytest.raises(ConfigError, match=r"or template\.asks_for_tags of a template_file"):
         RolloutConfig(template={"kind": "template_file", "first": "$observation"})

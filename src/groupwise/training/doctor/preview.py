@@ -520,13 +520,13 @@ def _count_shared(first: Sequence[int], second: Sequence[int]) -> int:
 
 def _project_longest(rollout: Trajectory, max_steps: int, config: RunConfig) -> int:
     """The longest prompt of a rollout with all steps, from the growth per past step."""
-    lengths, memory = [len(step.prompt_ids) for step in rollout.steps], config.rollout.history
+    lengths, memory = [len(step.prompt_ids) + step.prompt_cut for step in rollout.steps], config.rollout.history
     _, largest = count_steps_shown(memory)
     shown_now = len(lengths) - 1 - memory.first_shown(len(lengths) - 1)
-    if not shown_now:
-        return max(lengths)
-    shown_at_most = max_steps - 1 if largest is None else min(largest, max_steps - 1)
-    longest = max(*lengths, lengths[0] + round((lengths[-1] - lengths[0]) / shown_now * shown_at_most))
+    longest = max(lengths)
+    if shown_now:
+        shown_at_most = max_steps - 1 if largest is None else min(largest, max_steps - 1)
+        longest = max(longest, lengths[0] + round((lengths[-1] - lengths[0]) / shown_now * shown_at_most))
     limit = config.rollout.max_prompt_tokens
     return longest if limit is None or config.rollout.over_limit == "refuse" else min(longest, limit)
 

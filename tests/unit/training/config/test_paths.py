@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import tomli_w
 
-from groupwise import Algorithm, RunConfig
+from groupwise import Algorithm, ConfigError, RunConfig
 from groupwise.methods.r3 import Reflection
+from groupwise.rollout import TemplateFile
 from groupwise.training.config.run_file import decode_run, load_algorithm, load_run
 
 PATHS: dict[str, dict[str, Any]] = {
@@ -114,6 +115,28 @@ def test_a_prompt_is_read_from_beside_the_run_file(here: Path) -> None:
     assert read_prompt(load_algorithm(file)) == "there: $rollout"
     overridden = load_run(file, overrides=["algorithm.hint.prompt=prompt.txt"])
     assert read_prompt(overridden.algorithm) == "here: $rollout"
+
+
+def test_the_text_of_a_prompt_is_read_from_beside_the_run_file_and_kept(here: Path) -> None:
+    there = here.with_name("there")
+    for folder in (here, there):
+        (folder / "first.txt").write_text(f"{folder.name}: $observation\n", encoding="utf-8")
+    rollout = {"template": {"kind": "template_file", "first": "first.txt", "asks_for_tags": False}}
+    file = write(there / "run.toml", make_content({"rollout": rollout}, ""))
+    config = load_run(file)
+    assert config.rollout.template == TemplateFile(first="there: $observation", asks_for_tags=False)
+    overridden = load_run(file, overrides=["rollout.template.first=first.txt"])
+    assert overridden.rollout.template == TemplateFile(first="here: $observation", asks_for_tags=False)
+    stored = write(here / "config.toml", config.config())
+    for folder in (here, there):
+        (folder / "first.txt").unlink()
+    assert load_run(stored) == config
+    with pytest.raises(ConfigError) as raised:
+        load_run(file)
+    assert str(raised.value) == (
+        f"{file}: rollout.template.first: 'first.txt' cannot be read (No such file or directory); give the path of a "
+        "text file, relative to the run file, or the text itself with placeholders such as $observation"
+    )
 
 
 def read_prompt(algorithm: Algorithm) -> str:
