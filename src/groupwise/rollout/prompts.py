@@ -610,15 +610,15 @@ class DialogueFrame:
             return
         if not self.thought and history.first_shown(1) == 0:
             raise ConfigError(
-                "the chat template opens a past answer differently from a new one, so past responses cannot be shown "
-                "as they were sampled; use a template that treats them alike, a rollout.template of one message, or "
-                'rollout.history = { kind = "window", steps = 0 }'
+                "the chat template opens a past answer differently from a new one, so prompts cannot show past "
+                'responses as sampled. Set rollout.history = { kind = "window", steps = 0 }, or use a rollout.template '
+                "of one message"
             )
         if isinstance(history, Full | AnchoredWindow):
             raise ConfigError(
-                f"rollout.history: with {kind_of(type(history))!r} each prompt continues the one before, but the chat "
-                f"template opens a new answer with {self.thought} and leaves thoughts out of past answers, so no "
-                'prefix is shared; set rollout.history.kind = "window", or use a rollout.template of one message'
+                f"rollout.history: with {kind_of(type(history))!r} each prompt continues the one before. The chat "
+                f"template opens a new answer with {self.thought} and drops the thoughts of past ones, so no prefix "
+                'would be shared. Set rollout.history.kind = "window", or use a rollout.template of one message'
             )
 
 

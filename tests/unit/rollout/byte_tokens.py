@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+
+from groupwise.rollout.origins import TokenOrigin
+from groupwise.rollout.prompts import Prompter
 
 CHAT = (
     "{% for m in messages %}{{ '[' + m.role + '] ' + m.content }}{{ '</s>' if m.role == 'assistant' else ' . ' }}"
@@ -21,3 +26,15 @@ def byte_tokenizer(chat: str | None = None) -> PreTrainedTokenizerFast:
     fast = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>")
     fast.chat_template = chat
     return fast
+
+
+def stretches(made: Prompter, ids: Sequence[int], origins: Sequence[TokenOrigin]) -> list[tuple[str, str]]:
+    """The text of a prompt, cut where the origin changes."""
+    joined: list[tuple[str, str]] = []
+    for token, origin in zip(ids, origins, strict=True):
+        said = made.tokenizer.decode([token], skip_special_tokens=False)
+        if joined and joined[-1][0] == origin:
+            joined[-1] = (str(origin), joined[-1][1] + said)
+        else:
+            joined.append((str(origin), said))
+    return joined

@@ -13,9 +13,8 @@ from groupwise.envs.environment import Observation
 from groupwise.rollout import AnchoredWindow, Full, PromptTemplate, PublishedTemplate, TemplateFile, Window
 from groupwise.rollout.origins import attribute_prompt
 from groupwise.rollout.prompts import DialogueFrame, History, Prompter, Template
-from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer
+from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer, stretches
 from tests.unit.rollout.chat_templates import BAR, make_tokenizer
-from tests.unit.rollout.test_origins import stretches
 
 BARE = PromptTemplate(show_instruction=False)
 R1 = make_tokenizer("r1_distill")
@@ -73,9 +72,9 @@ def test_prompts_that_would_have_to_continue_one_another_are_refused(history: Hi
         make_prompter(history)
     kind = "full" if isinstance(history, Full) else "anchored_window"
     assert str(raised.value) == (
-        f"rollout.history: with '{kind}' each prompt continues the one before, but the chat template opens a new "
-        "answer with <think> and leaves thoughts out of past answers, so no prefix is shared; set "
-        'rollout.history.kind = "window", or use a rollout.template of one message'
+        f"rollout.history: with '{kind}' each prompt continues the one before. The chat template opens a new answer "
+        "with <think> and drops the thoughts of past ones, so no prefix would be shared. Set rollout.history.kind = "
+        '"window", or use a rollout.template of one message'
     )
     for template in (PublishedTemplate(), TemplateFile(first="$observation"), PromptTemplate(tell_past=True)):
         make_prompter(history, template)

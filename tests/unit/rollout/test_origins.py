@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from groupwise.envs.environment import Observation
 from groupwise.models.tiny import make_word_tokenizer
 from groupwise.rollout import AnchoredWindow, Full, PublishedTemplate, TemplateFile, Window
-from groupwise.rollout.origins import TokenOrigin, attribute_prompt
+from groupwise.rollout.origins import attribute_prompt
 from groupwise.rollout.prompts import Exchange, History, Prompter, PromptTemplate, Template
-from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer
+from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer, stretches
 
 TEMPLATES: tuple[Template, ...] = (
     PromptTemplate(),
@@ -43,18 +43,6 @@ def play(made: Prompter, seen: Sequence[Observation]) -> list[Exchange]:
         made.make_exchange(shown, (*made.encode(said), made.frame.end_id)[: 7 - n], said)
         for n, shown in enumerate(seen)
     ]
-
-
-def stretches(made: Prompter, ids: Sequence[int], origins: Sequence[TokenOrigin]) -> list[tuple[str, str]]:
-    """The text of a prompt, cut where the origin changes."""
-    joined: list[tuple[str, str]] = []
-    for token, origin in zip(ids, origins, strict=True):
-        said = made.tokenizer.decode([token], skip_special_tokens=False)
-        if joined and joined[-1][0] == origin:
-            joined[-1] = (str(origin), joined[-1][1] + said)
-        else:
-            joined.append((str(origin), said))
-    return joined
 
 
 TEXTS = st.text(alphabet="ab .,:\nGoal", max_size=12)

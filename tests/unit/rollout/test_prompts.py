@@ -98,9 +98,8 @@ def test_a_template_that_treats_past_and_new_answers_differently_is_refused() ->
     with pytest.raises(ConfigError) as caught:
         prompter(Window(steps=1), chat=uneven)
     assert str(caught.value) == (
-        "the chat template opens a past answer differently from a new one, so past responses cannot be shown as they "
-        "were sampled; use a template that treats them alike, a rollout.template of one message, or rollout.history = "
-        '{ kind = "window", steps = 0 }'
+        "the chat template opens a past answer differently from a new one, so prompts cannot show past responses as "
+        'sampled. Set rollout.history = { kind = "window", steps = 0 }, or use a rollout.template of one message'
     )
     alone = prompter(Window(steps=0), chat=uneven)
     prompt = alone.prompt(alone.encode_opening("take mug"), [], Observation(text="see mug"))

@@ -20,9 +20,8 @@ from groupwise.rollout import Full, PromptTemplate, TemplateFile, Window
 from groupwise.rollout.origins import attribute_prompt
 from groupwise.rollout.prompts import PastStep, Prompter, Template
 from groupwise.training.config.run_config import RolloutConfig
-from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer
+from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer, stretches
 from tests.unit.rollout.chat_templates import make_tokenizer
-from tests.unit.rollout.test_origins import stretches
 
 FIRST = "\nYou are an agent.\nYour current observation is: $observation\nYour admissible actions are: [$admissible].\n"
 LATER = (

@@ -67,9 +67,9 @@ class RolloutConfig(Part):
     max_prompt_tokens: Annotated[int, Field(ge=1)] | None = None
     """Largest number of tokens per prompt; None = no limit but the model's context."""
     over_limit: OverLimit = "refuse"
-    """What happens to a longer prompt. refuse = the rollout ends there, as truncated. cut_left = only the last tokens
-    stay, so the beginning with the task goes first. drop_oldest = the oldest past steps are left out until the prompt
-    fits; if none is left, it is cut on the left."""
+    """What happens to a longer prompt. With `refuse` the rollout ends there, as truncated. With `cut_left` only the
+    last tokens stay, so the task at the beginning goes first. With `drop_oldest` the oldest past steps are left out
+    until the prompt fits. If none is left, it is cut on the left."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner."""
     workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
