@@ -185,7 +185,8 @@ def _default(field: Schema, required: bool) -> str:
 
 
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    is_one_line = isinstance(value, str) and value and "\n" not in value
+    return value if is_one_line else json.dumps(value, ensure_ascii=False)
 
 
 def _list(kinds: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -96,6 +97,8 @@ def test_run_files_and_parts_of_them_decode(block: Block, tmp_path: Path, monkey
     (tmp_path / "base.toml").write_text("seed = 1\n", encoding="utf-8")  # docs/reference/settings.md extends it
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "mine.txt").write_text("$rollout", encoding="utf-8")  # docs/methods/r3.md names one
+    for name in ("first.txt", "later.txt"):  # docs/howto/prompts.md names both
+        shutil.copy(ROOT / "examples" / "prompts" / f"alfworld_{name}", tmp_path / "prompts" / name)
     run: dict[str, Any] = {"env": {"kind": "identity"}, "model": {"kind": "tiny"}, **tomllib.loads(block.text)}
     algorithm = run.setdefault("algorithm", {})
     if "advantage" not in algorithm:

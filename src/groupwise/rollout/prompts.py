@@ -476,7 +476,7 @@ class TemplateFile(Part, slot="template"):
     """The text of a rollout's first prompt: the path of a file, or the text itself. The run keeps the text. A file's
     last line break does not count."""
     later: FileText | None = None
-    """The text of later prompts, in the same way; None = that of the first."""
+    """The text of later prompts, in the same way; None = that of the first prompt."""
     history_line: str = "[Observation $n: '$seen', Action $n: '$done']"
     """One past step in `$history`. `$n` counts the steps of the rollout from 1."""
     history_join: str = "\n"

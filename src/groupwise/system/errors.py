@@ -186,6 +186,7 @@ OTHER_NAMES = {
         "rollout.action_parser": "action_rule",
         "rollout.history.steps": "history_length",
         "rollout.max_staleness": "max_age",
+        "rollout.max_prompt_tokens": "max_prompt_length",
         "rollout.max_tokens": "max_completion_length max_new_tokens max_response_length max_tokens",
         "rollout.history": "memory",
         "rollout.plan": "plan",

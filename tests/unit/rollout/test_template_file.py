@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
@@ -16,9 +17,10 @@ from groupwise import ConfigError
 from groupwise.envs.environment import Observation
 from groupwise.envs.kit.words import split_words
 from groupwise.parts.outside import only_reading
-from groupwise.rollout import Full, PromptTemplate, TemplateFile, Window
+from groupwise.rollout import Full, PromptTemplate, TemplateFile, Window, prompts
+from groupwise.rollout.actions import TAGS
 from groupwise.rollout.origins import attribute_prompt
-from groupwise.rollout.prompts import PastStep, Prompter, Template
+from groupwise.rollout.prompts import PLACEHOLDERS, PastStep, Prompter
 from groupwise.training.config.run_config import RolloutConfig
 from tests.unit.rollout.byte_tokens import CHAT, byte_tokenizer, stretches
 from tests.unit.rollout.chat_templates import make_tokenizer
@@ -30,10 +32,11 @@ LATER = (
 )
 SEEN = Observation(text="You arrive at desk 1.", admissible=("go to bed 1", "take mug 1"))
 PAST = (("You see a bed 1.", "look"), ("Nothing happens.", "go to desk 1"))
+EXAMPLES = Path(__file__).parents[3] / "examples"
 CHATS = ("chatml", "llama_3", "mistral", "r1_distill")
 
 
-def make_prompter(template: Template, name: str, *, steps: int = 2, system: str = "") -> Prompter:
+def make_prompter(template: prompts.Template, name: str, *, steps: int = 2, system: str = "") -> Prompter:
     return Prompter(
         make_tokenizer(name), template=template, history=Window(steps=steps), instruction="unused", system=system
     )
@@ -201,6 +204,17 @@ def test_a_file_is_its_text_without_the_last_line_break(tmp_path: Path) -> None:
     assert template.first == "\n$observation \n"
     path.unlink()
     assert TemplateFile(**{key: value for key, value in template.config().items() if key != "kind"}) == template
+
+
+@pytest.mark.parametrize("world", ["alfworld", "webshop"])
+def test_the_texts_of_the_examples_show_all_that_a_step_needs(world: str) -> None:
+    texts = {name: str(EXAMPLES / "prompts" / f"{world}_{name}.txt") for name in ("first", "later")}
+    template = TemplateFile(**texts)
+    for text in (template.first, template.later or ""):
+        assert {"task", "observation", "admissible"} <= set(Template(text).get_identifiers())
+        assert all(tag in text for tag in TAGS)
+        assert not text.endswith("\n")
+    assert set(Template(template.later or "").get_identifiers()) == set(PLACEHOLDERS)
 
 
 @pytest.mark.parametrize(
