@@ -182,12 +182,12 @@ class TransformersEngine:
         ]
         for batch in self._cut_batches(requests):
             ids, mask, positions = _pad_left([requests[i].prompt_ids for i in batch], [0] * len(batch), self.device)
-            longest = max(len(sequences[number][1]) for number in batch)
+            responses = [list(sequences[number][1]) for number in batch]
             logits = self._model(
-                input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=longest + 1
+                input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=max(map(len, responses)) + 1
             ).logits
-            for row, number in enumerate(batch):
-                response = torch.tensor(list(sequences[number][1]), device=self.device, dtype=torch.long)
+            for row, (number, ids_of_response) in enumerate(zip(batch, responses, strict=True)):
+                response = torch.tensor(ids_of_response, device=self.device, dtype=torch.long)
                 predicting = logits[row, logits.shape[1] - len(response) - 1 : logits.shape[1] - 1]
                 logp = (predicting.float() / temperature).log_softmax(-1).gather(1, response[:, None])[:, 0]
                 scores[number] = tuple(logp.tolist())

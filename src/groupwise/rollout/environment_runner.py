@@ -133,7 +133,8 @@ class InProcess:
             except BaseException as error:
                 answers[number] = fault_of(error)
                 self._environments.pop(number, None)
-        self._convert(list_unplain_observations(answers), answers, to_plain_observation)
+        if unplain := list_unplain_observations(answers):
+            self._convert(unplain, answers, to_plain_observation)
         return answers
 
     def act(self, actions: Mapping[int, str]) -> dict[int, Outcome | Fault]:
@@ -150,7 +151,8 @@ class InProcess:
             except BaseException as error:
                 answers[number] = fault_of(error)
                 del environments[number]
-        self._convert(list_unplain_outcomes(answers), answers, to_plain_outcome)
+        if unplain := list_unplain_outcomes(answers):
+            self._convert(unplain, answers, to_plain_outcome)
         return answers
 
     def _convert(

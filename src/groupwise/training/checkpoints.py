@@ -79,7 +79,7 @@ def resume_run(run: Run) -> int | None:
     run.curriculum.load_state_dict(state["curriculum"])
     run.drawn_tasks.load_state_dict(state.get("drawn", {}))
     run.part_states.load_state_dict(state.get("parts", {}), checkpoint=path)
-    if run.needs_reference:
+    if run.config.needs_reference:
         _hold_reference(run)
     asked = run.config.training.updates
     if number > asked:
@@ -231,7 +231,7 @@ def remove_others(run: Run) -> None:
     numbers = _list_reached(run)
     kept = {*numbers[-1:], find_best_number(run.journal.evaluations(), run.config.evaluation, numbers)}
     kept |= set(numbers[-keep:]) if isinstance(keep, int) else set()
-    kept |= {run.reference or 0} if run.needs_reference else set()
+    kept |= {run.reference or 0} if run.config.needs_reference else set()
     for number in set(numbers) - kept:
         checkpoint = run.paths.checkpoint(number)
         discarded = checkpoint.with_name(f".{checkpoint.name}.old")  # renamed first, so no half of it is found

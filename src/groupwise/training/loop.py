@@ -74,8 +74,10 @@ def make_updates(run: Run, *, resume: bool = False, observers: Sequence[RunObser
             with run.lock.release_on_failure():
                 # After the checkpoint was loaded: settings that do not fit it must not replace the stored ones.
                 run.paths.write_config(settings)
-                trackers = stack.enter_context(Trackers(run.config.trackers, settings, run.folder))
-            yield from _make_due(run, done, ObserverList([*observers, trackers]))
+                if run.config.trackers:
+                    trackers = stack.enter_context(Trackers(run.config.trackers, settings, run.folder))
+                    observers = [*observers, trackers]
+            yield from _make_due(run, done, ObserverList(observers))
     finally:
         run.lock.release()
 
@@ -167,6 +169,6 @@ def _start(run: Run, observer: RunObserver) -> int:
         observer.on_warm_start(losses)
     observer.on_stage("checkpoint", 0)
     save_run(run, 0)
-    if run.needs_reference:
+    if run.config.needs_reference:
         run.learner.hold_reference()
     return 0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from groupwise.learner import optimizers
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
-from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.models.outline import ModelPlan
 from groupwise.models.pretrained import PretrainedModel
 from groupwise.parts.part import Part
@@ -22,7 +21,7 @@ def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares
     `shares` is the number of processes that the learner is sharded over. Without `learns`, nothing is trained.
     """
     learner = find_local_learner(config)
-    kept = count_weights(plan, learner or LearnerConfig(), has_reference=has_reference(config))
+    kept = count_weights(plan, learner or LearnerConfig(), has_reference=config.needs_reference)
     names = {"weights"}  # an outside learner may keep the rest anywhere
     if learner is not None:
         names |= kept.keys() if learns else {"reference"}
@@ -82,8 +81,3 @@ def count_shares(config: RunConfig) -> int | None:
     """Number of processes that the learner is sharded over; None if the run file does not say."""
     part = config.training.learner
     return part.ranks if isinstance(part, ShardedLearnerConfig) else 1
-
-
-def has_reference(config: RunConfig) -> bool:
-    loss = config.algorithm.loss
-    return config.algorithm.scorers_need_reference or (loss is not None and REFERENCE_LOGP in loss.needs)

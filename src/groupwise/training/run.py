@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine
 from groupwise.learner.protocol import ClosingLearner, Learner
 from groupwise.learner.weight_check import WeightCheck
 from groupwise.learner.weight_sync import WeightSync
-from groupwise.losses.token_columns import REFERENCE_LOGP
 from groupwise.parts.requirements import check_drawn_tasks
 from groupwise.parts.slots import Draw
 from groupwise.rollout.actions import ActionParser, continue_thought
@@ -152,7 +152,7 @@ class Run:
             max_tokens=self.config.rollout.max_tokens,
         )
 
-    @property
+    @cached_property
     def paths(self) -> RunPaths:
         return RunPaths(self.folder)
 
@@ -161,15 +161,9 @@ class Run:
         return self.paths.checkpoints
 
     @property
-    def needs_reference(self) -> bool:
-        """Whether the loss or a scorer compares with a reference policy."""
-        loss, measures = self.config.algorithm.loss, self.config.algorithm.scorers_need_reference
-        return measures or (loss is not None and REFERENCE_LOGP in loss.needs)
-
-    @property
     def reference(self) -> int | None:
         """The update whose policy is the reference, if a part chooses it and it is used."""
-        return self.part_states.reference if self.needs_reference else None
+        return self.part_states.reference if self.part_states.parts and self.config.needs_reference else None
 
     def start_engine(self) -> None:
         """Check that the engine samples with the run's first weights, as version 0."""

@@ -76,7 +76,9 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateRollouts:
     algorithm, plan, number = run.config.algorithm, run.config.plan, rounds.number
     played = Played(update=number, rounds=rounds.rounds)
     survivors = list(chain.from_iterable(played.groups))
-    _check_enough(run, number, plan, rounds.played, survivors)
+    unhinted = [trajectory for trajectory in rounds.played if trajectory.origin is Origin.FRESH]
+    if not unhinted or len(survivors) < max(run.config.training.min_survivors * len(unhinted), 1):
+        raise _make_loss_error(number, plan, unhinted, survivors)
     # A task of several rounds is one group: its rollouts are compared, and joined, together.
     groups: Sequence[Sequence[Trajectory]] = merge_by_task(plan.choose(played, run.config.training.tasks))
     set_aside, not_admitted = list[SetAside](), list[SetAside]()
@@ -115,23 +117,20 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateRollouts:
         return replace(rollouts, states=run.part_states.describe_before(members))
 
 
-def _check_enough(
-    run: Run, number: int, plan: RolloutPlan, played: Sequence[Trajectory], survivors: Sequence[Trajectory]
-) -> None:
-    """Stop the run if too few rollouts without hints ended without an error."""
-    unhinted = [trajectory for trajectory in played if trajectory.origin is Origin.FRESH]
+def _make_loss_error(
+    number: int, plan: RolloutPlan, unhinted: Sequence[Trajectory], survivors: Sequence[Trajectory]
+) -> ConfigError | TrainingError:
+    """Too few rollouts without hints ended without an error."""
     if not unhinted:
         assert isinstance(plan, Part), "a slot is filled by parts"
-        raise ConfigError(
+        return ConfigError(
             f"update {number}: the plan {kind_of(type(plan))} asked only for rollouts with hints, which do not show "
             "what the policy can do alone; ask for some without hint, forced tokens or a temperature too"
         )
-    if len(survivors) >= max(run.config.training.min_survivors * len(unhinted), 1):
-        return
     lost = [trajectory for trajectory in unhinted if not has_survived(trajectory)]
     causes = Counter(trajectory.error or trajectory.stop.value for trajectory in lost)
     listed = "; ".join(f"{count} x {cause}" for cause, count in causes.most_common(3))
-    raise TrainingError(
+    return TrainingError(
         f"update {number}: only {len(survivors)} of {len(unhinted)} rollouts survived ({listed}); fix the environment"
     )
 

@@ -18,7 +18,7 @@ from groupwise.learner.protocol import LearnerSlot
 from groupwise.learner.weight_sync import InMemory, WeightSyncSlot
 from groupwise.losses.corrections import Truncate
 from groupwise.losses.policy_loss import PolicyLoss
-from groupwise.losses.token_columns import OLD_LOGP
+from groupwise.losses.token_columns import OLD_LOGP, REFERENCE_LOGP
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Part, Slot, load_catalogue
 from groupwise.parts.path_settings import PathText
@@ -308,6 +308,12 @@ class RunConfig(Part):
     def reads_past_rollouts(self) -> bool:
         """Whether the run needs rollouts of earlier updates; an outside plan may ask for them."""
         return self.algorithm.reads_past_rollouts or getattr(self.rollout.plan, "reads_past_rollouts", True)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the loss or a scorer compares with a reference policy."""
+        loss = self.algorithm.loss
+        return self.algorithm.scorers_need_reference or (loss is not None and REFERENCE_LOGP in loss.needs)
 
     @property
     def needs_words(self) -> bool:

@@ -27,7 +27,6 @@ from groupwise.training.needed_memory import (
     count_shares,
     count_weights,
     find_local_learner,
-    has_reference,
     is_applied_at_once,
 )
 
@@ -78,7 +77,7 @@ def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMe
     else:
         rehearsal = assume_longest(config, context=context or UNKNOWN_CONTEXT, token_budget=learner.token_budget)
     of_learner = estimate_learner(
-        plan, learner, rehearsal, has_reference=has_reference(config), shares=count_shares(config) or 1
+        plan, learner, rehearsal, has_reference=config.needs_reference, shares=count_shares(config) or 1
     )
     of_engine = _estimate_engine(config, plan, rehearsal)
     has_several = rehearsal.is_played and rehearsal.num_micro_batches > learner.minibatches
