@@ -127,9 +127,9 @@ def texts_of_template(text: str) -> Iterator[str]:
 
 def texts_of_help() -> Iterator[tuple[str, str]]:
     """What `groupwise ... --help` says: the command, and its own sentences and those of its options."""
-    from groupwise.cli.main import app
+    from groupwise.cli.main import make_app
 
-    waiting: list[tuple[str, Any]] = [("groupwise", typer.main.get_command(app))]
+    waiting: list[tuple[str, Any]] = [("groupwise", typer.main.get_command(make_app()))]
     while waiting:
         name, command = waiting.pop()
         waiting += [(f"{name} {inner}", given) for inner, given in getattr(command, "commands", {}).items()]

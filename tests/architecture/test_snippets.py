@@ -14,7 +14,7 @@ import pytest
 import tomli_w
 import typer
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.training.config.run_file import load_run
 from tests.architecture.markdown import Block, blocks_of, current_pages, inline_code_of
 from tests.architecture.sources import PACKAGE, ROOT
@@ -216,7 +216,7 @@ def unknown_options(words: list[str]) -> list[str]:
 
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that the first words name, and the words after them."""
-    command: Any = typer.main.get_command(app)
+    command: Any = typer.main.get_command(make_app())
     while words and words[0] in getattr(command, "commands", ()):
         command, words = command.commands[words[0]], words[1:]
     return command, words

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from tests.architecture.markdown import Block, blocks_of
 
 PAGE = "docs/learn/idea_to_model.md"
@@ -54,6 +54,6 @@ class Reader:
     def _run_command(self, line: str) -> str:
         program, *words = shlex.split(line, comments=True)
         assert program == "groupwise"
-        answer = CliRunner().invoke(app, words)
+        answer = CliRunner().invoke(make_app(), words)
         assert answer.exit_code == 0, f"{line}: {answer.output} {answer.exception}"
         return re.sub(r"\s*#.*", "", line)

@@ -135,6 +135,7 @@ def import_all(file: Path) -> None:
     """Import what a run imports, and draw the task sets, which are kept; nothing of it starts a thread."""
     import groupwise.cli.live
     import groupwise.cli.main
+    import groupwise.cli.train
     import groupwise.training.loop  # noqa: F401
     import tests.preloaded  # noqa: F401
     from groupwise.training.config.run_file import load_run

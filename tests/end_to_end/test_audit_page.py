@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from groupwise import RecordError
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "audit.md").read_text(encoding="utf-8")
@@ -21,7 +21,7 @@ PAGE = (ROOT / "docs" / "howto" / "audit.md").read_text(encoding="utf-8")
 def test_the_page_shows_what_the_command_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     (command,) = re.findall(r"```sh\ngroupwise (audit .*)\n```", PAGE)
-    printed = CliRunner().invoke(app, shlex.split(command), catch_exceptions=False).stdout
+    printed = CliRunner().invoke(make_app(), shlex.split(command), catch_exceptions=False).stdout
     lines = {" ".join(line.split()) for line in printed.splitlines()}
     shown = re.findall(r"<!-- audit: \w+ -->\n```text\n(.*?)```", PAGE, flags=re.DOTALL)
     assert len(shown) == 2
@@ -36,7 +36,7 @@ def test_a_file_that_has_valid_alone_is_refused_by_the_penalty_as_the_page_says(
     monkeypatch.chdir(ROOT)
     command = ["audit", "benchmarks/results/alfworld_rollouts_hgpo.jsonl.gz", "--method", "hgpo"]
     with pytest.raises(RecordError, match="the table has a column 'valid' but no 'well_formed'"):
-        CliRunner().invoke(app, command, catch_exceptions=False)
+        CliRunner().invoke(make_app(), command, catch_exceptions=False)
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("completions")
 def test_the_page_shows_what_an_audit_by_a_map_of_columns_prints() -> None:
     (command,) = re.findall(r"```bash\ngroupwise (audit completions.*)\n```", PAGE)
-    printed = CliRunner().invoke(app, shlex.split(command), catch_exceptions=False).stdout
+    printed = CliRunner().invoke(make_app(), shlex.split(command), catch_exceptions=False).stdout
     (shown,) = re.findall(r"<!-- map: credit -->\n```text\n(.*?)```", PAGE, flags=re.DOTALL)
     for line in shown.splitlines():
         assert " ".join(line.split()) in " ".join(printed.split())

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.envs.kit.words import split_words
 from groupwise.store.journal import Journal
 from tests.equivalence.example_runs import EXAMPLES, play_example
@@ -80,7 +80,7 @@ def test_the_credit_of_tokens_is_derived_again_from_the_journal(played: tuple[st
     for trajectory, row in list(list_answers(run))[: 16 if name == "d3s" else 3]:  # where few tokens train
         for token in range(0, len(row["response_ids"]), 5):
             asked = ["inspect", run, "--update", 2, "--task", trajectory["task"], "--rollout", trajectory["rollout"]]
-            result = CliRunner().invoke(app, [*map(str, asked), "--step", "0", "--token", str(token), "--json"])
+            result = CliRunner().invoke(make_app(), [*map(str, asked), "--step", "0", "--token", str(token), "--json"])
             assert result.exit_code == 0, result.output
             explained = json.loads(result.stdout)["token"]
             trained += explained["trains"]
@@ -98,7 +98,7 @@ def test_judged_steps_of_several_are_derived_again_from_the_journal(tmp_path: Pa
     trajectory = next(rollout for rollout in rollouts if len(rollout["steps"]) > 1)
     asked = ["inspect", tmp_path, "--update", 2, "--task", trajectory["task"], "--rollout", trajectory["rollout"]]
     for why in range(len(trajectory["steps"])):
-        result = CliRunner().invoke(app, [*map(str, asked), "--step", str(why), "--token", "0", "--json"])
+        result = CliRunner().invoke(make_app(), [*map(str, asked), "--step", str(why), "--token", "0", "--json"])
         assert result.exit_code == 0, result.output
         explained = json.loads(result.stdout)["token"]
         assert explained["by_hand"] == pytest.approx(explained["value"], abs=1e-9)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from groupwise import Algorithm, methods
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.data.samples import Sample
 from groupwise.data.token_table import TokenTable
 from groupwise.learner.local import LocalLearner
@@ -150,11 +150,11 @@ def test_both_commands_tell_a_token_with_its_text_and_refuse_one_that_is_not_the
     derived, _ = derive_last_update(played.folder)
     row = derived.rows[0]
     asked = ["explain", played.folder, "--task", f"{row['task']}@{UPDATES}", "--rollout", row["rollout"], "--step", 0]
-    result = CliRunner().invoke(app, [*map(str, asked), "--token", "1"])
+    result = CliRunner().invoke(make_app(), [*map(str, asked), "--token", "1"])
     assert result.exit_code == 0, result.output
     assert f"token 1, id {row['response_ids'][1]}" in result.output
     assert "»" in result.output
-    missing = CliRunner().invoke(app, [*map(str, asked), "--token", "999"])
+    missing = CliRunner().invoke(make_app(), [*map(str, asked), "--token", "999"])
     last = len(row["response_ids"]) - 1
     assert f"has no token 999; its tokens run from 0 to {last}" in str(missing.exception)
 

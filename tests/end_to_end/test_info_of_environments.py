@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.envs import Lookup
 from groupwise.store.journal import Journal
 from groupwise.training.config.run_file import load_run
@@ -84,7 +84,7 @@ def test_credit_is_explained_from_the_info_key(run: Path) -> None:
     rollout = next(rollout for rollout in list_rollouts(run) if any(rollout["credit"]))
     step = next(number for number, credit in enumerate(rollout["credit"]) if credit)
     place = ["--update", "2", "--task", rollout["task"], "--rollout", str(rollout["rollout"]), "--step", str(step)]
-    result = CliRunner().invoke(app, ["inspect", str(run), *place, "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(make_app(), ["inspect", str(run), *place, "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     shown = json.loads(result.stdout)
     assert (shown["recorded"], shown["not_derived"]) == (rollout["credit"][step], "")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 
 pytestmark = pytest.mark.more
 
@@ -25,7 +25,7 @@ def block(kind: str) -> str:
 
 
 def call(*words: str) -> str:
-    ran = CliRunner().invoke(app, list(words))
+    ran = CliRunner().invoke(make_app(), list(words))
     assert ran.exit_code == 0, ran.output
     return ran.stdout
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from groupwise import ConfigError
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 
 pytestmark = pytest.mark.more
 
@@ -35,14 +35,14 @@ def command(beginning: str) -> list[str]:
 
 
 def run(words: list[str]) -> str:
-    answer = CliRunner(env={"COLUMNS": "200"}).invoke(app, words)
+    answer = CliRunner(env={"COLUMNS": "200"}).invoke(make_app(), words)
     assert answer.exit_code == 0, answer.output
     return answer.output
 
 
 def error_of(words: list[str]) -> str:
     """What the command says on its last line, where the settings are wrong."""
-    answer = CliRunner().invoke(app, words)
+    answer = CliRunner().invoke(make_app(), words)
     assert isinstance(answer.exception, ConfigError), answer.output
     return f"error: {answer.exception}"
 

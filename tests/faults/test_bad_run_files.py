@@ -11,7 +11,7 @@ import pytest
 import tomli_w
 from typer.testing import CliRunner
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.envs.identity import Identity
 from groupwise.envs.kit.task_set import TaskSetFile
 from groupwise.methods.r3 import Reflection
@@ -131,7 +131,7 @@ def test_overrides_that_cannot_be_meant(override: str) -> None:
 def test_run_files_whose_task_sets_are_asked_for(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "run.toml"
     path.write_text(content)
-    result = CliRunner().invoke(app, ["tasks", str(path)])
+    result = CliRunner().invoke(make_app(), ["tasks", str(path)])
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception) == f"{path}: {expected}"
 
@@ -146,7 +146,7 @@ def test_the_settings_of_a_run_folder(tmp_path: Path, content: str) -> None:
 
 
 def test_settings_of_an_environment_that_is_checked() -> None:
-    result = CliRunner().invoke(app, ["check", "env", "identity", "--set", "length=" + "9" * 5000])
+    result = CliRunner().invoke(make_app(), ["check", "env", "identity", "--set", "length=" + "9" * 5000])
     assert isinstance(result.exception, ConfigError)
     assert str(result.exception) == (
         f"Identity: length: unable to parse input string as an integer, exceeded maximum size, found '{'9' * 5000}'"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.store.journal import Journal
 from tests.outside.running import SMALL_RUN as RUN
 from tests.outside.running import train_from_file
@@ -31,7 +31,7 @@ TOKENS = SMALL_RUN + (
 def inspect(run: Path, *arguments: object, status: int = 0) -> str:
     """What `groupwise inspect` prints of update 2."""
     given = ["inspect", run, "--update", 2, *arguments, "--trust"]
-    result = CliRunner().invoke(app, [str(argument) for argument in given], catch_exceptions=False)
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in given], catch_exceptions=False)
     assert result.exit_code == status, result.output
     return result.stdout
 
@@ -131,7 +131,7 @@ def test_a_token_that_is_not_there_is_told(token_run: Path) -> None:
         "--token",
         9,
     ]
-    result = CliRunner().invoke(app, [str(one) for one in [*given, "--step", row["step"], "--trust"]])
+    result = CliRunner().invoke(make_app(), [str(one) for one in [*given, "--step", row["step"], "--trust"]])
     assert "has no token 9; its tokens run from 0 to" in f"{result.output}{result.exception}"
-    result = CliRunner().invoke(app, [str(one) for one in [*given, "--trust"]])
+    result = CliRunner().invoke(make_app(), [str(one) for one in [*given, "--trust"]])
     assert "--token needs a step; add --step N" in f"{result.output}{result.exception}"

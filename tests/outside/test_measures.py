@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.store import RolloutsFile, write_rollouts
 from groupwise.store.journal import Journal
 from groupwise.training.config.run_file import load_run
@@ -74,7 +74,7 @@ def test_credit_derives_again_without_a_model(probed: Path, monkeypatch: pytest.
         "--step",
         step,
     ]
-    result = CliRunner().invoke(app, [*map(str, given), "--trust", "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(make_app(), [*map(str, given), "--trust", "--json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     shown = json.loads(result.stdout)
     assert shown["recorded"] == trajectory["credit"][step]

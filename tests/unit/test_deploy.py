@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.system.processes import NUMBERS
 from groupwise.training.config.engine_config import VARIABLE
 from groupwise.training.config.run_file import load_run
@@ -41,7 +41,7 @@ def list_pods() -> Iterator[tuple[str, Any, Any]]:
 
 def check_command(words: list[str]) -> None:
     """Every command exists, with every option."""
-    command: Any = get_command(app)
+    command: Any = get_command(make_app())
     name, *rest = words
     assert name in command.commands, name
     known = {option for parameter in command.commands[name].params for option in parameter.opts}

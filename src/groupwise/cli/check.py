@@ -35,18 +35,18 @@ from groupwise.system.errors import ConfigError
 from groupwise.system.quoted_errors import RuleResult
 from groupwise.training.config.run_file import parse_settings
 
-app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Check your rollouts, environment, engine or part.")
+check = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Check your rollouts, environment, engine or part.")
 RULE_WORDS = {"kept": ("ok", "green"), "broken": ("broken", "red"), "not tested": ("not tested", "dim")}
 """Printed word and colour of each status of a rule."""
 
 
-@app.callback()
-def check(context: typer.Context) -> None:
+@check.callback()
+def begin(context: typer.Context) -> None:
     """Check your rollouts, environment, engine or part."""
     set_rights(context, may_run=context.invoked_subcommand in ("env", "engine", "part"))
 
 
-@app.command("engine", cls=Command)
+@check.command("engine", cls=Command)
 def engine(
     file: Annotated[Path, argument("RUN.toml", "Run file. Its sections model and engine are used.")],
     set_: Set = None,
@@ -62,7 +62,7 @@ def engine(
     _show_rules(results, config.engine, {"engine": config.config()["engine"]}, as_json=as_json)
 
 
-@app.command("rollouts", cls=Command)
+@check.command("rollouts", cls=Command)
 def rollouts(
     file: Annotated[Path, argument("ROLLOUTS", "Rollouts: .jsonl, .jsonl.gz or .parquet.")],
     format: Format = "auto",
@@ -108,7 +108,7 @@ def _print_faults(tally: FaultTally, rows: int, file: Path) -> None:
             console.print(f"          line {lines}: {escape(fault.found)}")
 
 
-@app.command("env", cls=Command)
+@check.command("env", cls=Command)
 def env(
     kind: Annotated[str, argument("MODULE:CLASS", "Your environment, or the kind of a built-in one.")],
     settings: EnvFields = None,
@@ -125,7 +125,7 @@ def env(
     _show_rules(results, part, {"env": part.config()}, as_json=as_json)
 
 
-@app.command("part", cls=Command)
+@check.command("part", cls=Command)
 def part(
     place: Annotated[str, argument("MODULE:CLASS", "Your part: a grouper, a signal, a loss, ...")],
     settings: Annotated[list[str] | None, option("KEY=VALUE", "Set a field of the part. Repeatable.", "--set")] = None,

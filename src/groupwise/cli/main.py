@@ -3,54 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 from groupwise import __version__
-from groupwise.cli import (
-    audit,
-    check,
-    demo,
-    doctor,
-    evaluate,
-    explain,
-    export,
-    inspect,
-    lab,
-    launch,
-    methods,
-    preview,
-    report,
-    schema,
-    serve,
-    sweep,
-    tasks,
-    train,
-    warmup,
-)
 from groupwise.cli.arguments import COMMANDS_THAT_RUN, flag, move_current_folder_back, set_rights
 from groupwise.cli.help import Command, CommandGroup
 from groupwise.cli.screen import errors, finish_streams, prepare_streams, print_error, print_line, show_traceback
 from groupwise.system.errors import GroupwiseError
 
-SECTIONS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "First steps": {"demo": demo.demo, "doctor": doctor.doctor, "methods": methods.methods},
-    "Train": {"train": train.train, "sweep": sweep.sweep, "warmup": warmup.warmup},
-    "Before training": {"preview": preview.preview, "check": check.app, "tasks": tasks.tasks, "schema": schema.schema},
-    "Look at results": {
-        "report": report.report,
-        "inspect": inspect.inspect,
-        "evaluate": evaluate.evaluate,
-        "explain": explain.explain,
-        "audit": audit.audit,
-        "lab": lab.lab,
-        "export": export.export,
-    },
-    "Servers": {"serve": serve.serve, "launch": launch.launch},
+SECTIONS = {
+    "First steps": ("demo", "doctor", "methods"),
+    "Train": ("train", "sweep", "warmup"),
+    "Before training": ("preview", "check", "tasks", "schema"),
+    "Look at results": ("report", "inspect", "evaluate", "explain", "audit", "lab", "export"),
+    "Servers": ("serve", "launch"),
 }
-"""The commands by section of the help."""
+"""The commands by section of the help; each is the function, or the app, of that name in its module."""
 FIRST = f"""\
 groupwise {__version__} trains LLM agents with group-based reinforcement learning.
 
@@ -85,9 +56,10 @@ def make_app(*, only: str = "") -> typer.Typer:
     """The command line with all commands, or with one: to build all takes longer than to run most of them."""
     app = typer.Typer(cls=CommandGroup, invoke_without_command=True, pretty_exceptions_enable=False, callback=begin)
     for title, commands in SECTIONS.items():
-        for name, command in commands.items():
+        for name in commands:
             if only not in ("", name):
                 continue
+            command = getattr(import_module(f"groupwise.cli.{name}"), name)
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name, rich_help_panel=title)
             else:
@@ -95,18 +67,14 @@ def make_app(*, only: str = "") -> typer.Typer:
     return app
 
 
-app = make_app()
-
-
 def main() -> None:
     """Run the command line. Our own errors are printed as one line, with status 2."""
     prepare_streams()
     move_current_folder_back()
     asked = sys.argv[1] if len(sys.argv) > 1 else ""
-    is_command = any(asked in commands for commands in SECTIONS.values())
-    chosen = make_app(only=asked) if is_command else app
+    app = make_app(only=asked if any(asked in commands for commands in SECTIONS.values()) else "")
     try:
-        status = chosen(prog_name="groupwise", standalone_mode=False)
+        status = app(prog_name="groupwise", standalone_mode=False)
     except GroupwiseError as error:
         print_error(str(error))
         status = 2

@@ -7,11 +7,11 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 
 
 def invoke(*arguments: object, status: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == status, result.output
     return result.stdout
 

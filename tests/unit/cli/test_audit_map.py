@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.store import RolloutsFile, write_rollouts
 from groupwise.store.formats import open_rollouts
 from groupwise.system.errors import RecordError
@@ -62,7 +62,7 @@ def test_the_same_columns_are_checked_and_explained(foreign: Path) -> None:
 
 
 def test_a_map_that_cannot_be_meant_gives_one_line_and_status_2(foreign: Path) -> None:
-    result = CliRunner().invoke(app, ["audit", str(foreign), "--map", "task=prompt_id,score=scores.0"])
+    result = CliRunner().invoke(make_app(), ["audit", str(foreign), "--map", "task=prompt_id,score=scores.0"])
     assert str(result.exception).startswith("column map: unknown key 'score'; ")
 
 
@@ -95,7 +95,7 @@ def test_a_published_table_is_read_by_its_columns() -> None:
 def test_answers_in_words_are_refused_as_rewards() -> None:
     if not (file := SETS / "gsm8k_test.jsonl").is_file():
         pytest.skip(f"no {file}")
-    result = CliRunner().invoke(app, ["audit", str(file), "--map", "task=question,reward=answer"])
+    result = CliRunner().invoke(make_app(), ["audit", str(file), "--map", "task=question,reward=answer"])
     assert str(result.exception).startswith(f"{file}, line 1: field 'answer' is \"")
     assert str(result.exception).endswith("; it takes a number")
 

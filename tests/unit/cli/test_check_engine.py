@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 
 from groupwise import ConfigError
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.engines.conformance import RULES
 
 RUN = """
@@ -55,7 +55,7 @@ def _own_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_the_engine_of_a_run_file_passes() -> None:
-    ran = CliRunner().invoke(app, ["check", "engine", "run.toml", "--set", "engine.batch_tokens=512"])
+    ran = CliRunner().invoke(make_app(), ["check", "engine", "run.toml", "--set", "engine.batch_tokens=512"])
     assert ran.exit_code == 0, ran.output
     lines = ran.stdout.splitlines()
     assert lines[0] == f"LocalEngine(batch_tokens=512): {len(RULES)} rules, 0 broken, 1 not tested"
@@ -65,7 +65,7 @@ def test_the_engine_of_a_run_file_passes() -> None:
 def test_a_broken_one_of_your_own_is_named_with_the_reason() -> None:
     Path("my_stale_engine.py").write_text(STALE, encoding="utf-8")
     Path("run.toml").write_text(RUN + '\n[engine]\nkind = "my_stale_engine:Stale"\n', encoding="utf-8")
-    ran = CliRunner().invoke(app, ["check", "engine", "run.toml", "--json"])
+    ran = CliRunner().invoke(make_app(), ["check", "engine", "run.toml", "--json"])
     assert ran.exit_code == 1, ran.output
     said = json.loads(ran.stdout)
     assert said["engine"]["kind"] == "my_stale_engine:Stale"
@@ -73,6 +73,6 @@ def test_a_broken_one_of_your_own_is_named_with_the_reason() -> None:
 
 
 def test_an_engine_that_is_not_there_is_one_sentence() -> None:
-    ran = CliRunner().invoke(app, ["check", "engine", "run.toml", "--set", "engine.kind=ours"])
+    ran = CliRunner().invoke(make_app(), ["check", "engine", "run.toml", "--set", "engine.kind=ours"])
     assert isinstance(ran.exception, ConfigError)
     assert str(ran.exception).endswith("there is no engine 'ours'; Valid: local, server, vllm, vllm_in_process")

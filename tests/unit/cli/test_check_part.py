@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.parts.check_part import ASKED_WITH_A_TABLE, RULES, check_part
 from groupwise.parts.part import load_catalogue
 
@@ -86,14 +86,14 @@ def _own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check(name: str, *options: str) -> tuple[int, dict[str, tuple[str, str]]]:
     """The exit status, and what became of each rule."""
-    ran = CliRunner().invoke(app, ["check", "part", f"my_checked_parts:{name}", "--json", *options])
+    ran = CliRunner().invoke(make_app(), ["check", "part", f"my_checked_parts:{name}", "--json", *options])
     rules = json.loads(ran.stdout)["rules"]
     assert [rule["rule"] for rule in rules] == [rule.__name__ for rule in RULES]
     return ran.exit_code, {rule["rule"]: (rule["status"], rule["found"]) for rule in rules}
 
 
 def test_a_part_that_keeps_every_rule_passes() -> None:
-    ran = CliRunner().invoke(app, ["check", "part", "my_checked_parts:Doubled", "--set", "by=3.0"])
+    ran = CliRunner().invoke(make_app(), ["check", "part", "my_checked_parts:Doubled", "--set", "by=3.0"])
     assert ran.exit_code == 0, ran.stdout
     assert ran.stdout.splitlines()[0] == "Doubled(by=3.0): 5 rules, 0 broken, 1 not tested"
     status, rules = check("Everybody")
@@ -123,12 +123,12 @@ def test_what_is_broken_is_named(name: str, rule: str, said: str) -> None:
 
 @pytest.mark.parametrize("place", ["my_checked_parts:Loose", "my_checked_parts:State", "math:pi"])
 def test_what_is_no_part_is_refused(place: str) -> None:
-    ran = CliRunner().invoke(app, ["check", "part", place])
+    ran = CliRunner().invoke(make_app(), ["check", "part", place])
     assert f"{place!r} is no part with a slot" in str(ran.exception)
 
 
 def test_an_environment_has_rules_of_its_own() -> None:
-    ran = CliRunner().invoke(app, ["check", "part", "groupwise.envs.household:Household"])
+    ran = CliRunner().invoke(make_app(), ["check", "part", "groupwise.envs.household:Household"])
     assert "use `groupwise check env`" in str(ran.exception)
 
 

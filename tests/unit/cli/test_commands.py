@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from groupwise import methods
 from groupwise.cli.arguments import build_algorithm
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.cli.screen import format_share, shorten
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import EXAMPLE, ROWS, row, write
@@ -20,7 +20,7 @@ from tests.unit.report.run_folders import write_run
 
 
 def invoke(*arguments: str) -> Result:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    result = CliRunner().invoke(make_app(), list(arguments), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result
 
@@ -35,7 +35,7 @@ def words(text: str) -> str:
 
 def test_every_command_that_sets_unsets_too() -> None:
     """`task_set`, `check env` and `check part` take fields of a part, not of a file."""
-    root = typer.main.get_command(app)
+    root = typer.main.get_command(make_app())
     commands = list_commands(root, "groupwise")
     setting = {name for name, options in commands.items() if "--set" in options}
     assert setting == {name for name, options in commands.items() if "--unset" in options} | {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from tests.unit.cli.files import row, write
 
 # Task t: rollout a earns 1 and samples three tokens, b earns 0 and samples one; credit by dr_grpo 0.5 and -0.5.
@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def explain_json(file: Path, *arguments: object, status: int = 0) -> str:
     given = ["explain", file, "--task", "t", "--rollout", "a", "--step", 0, *arguments]
-    result = CliRunner().invoke(app, [str(argument) for argument in given], catch_exceptions=False)
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in given], catch_exceptions=False)
     assert result.exit_code == status, result.output
     return result.stdout
 

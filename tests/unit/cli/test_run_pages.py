@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise.cli.main import app
+from groupwise.cli.main import SECTIONS, make_app
 from groupwise.parts.part import CATALOGUES, load_catalogue
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.config.run_file import load_run
@@ -68,7 +68,7 @@ def test_what_a_field_takes_in_words(script: ModuleType, entry: dict[str, object
 @pytest.mark.parametrize("page", ["learn/first_run.md", "reference/settings.md", "reference/metrics.md"])
 def test_commands_and_links_of_the_pages_exist(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
-    known = {command.name for command in app.registered_commands} | {group.name for group in app.registered_groups}
+    known = {name for names in SECTIONS.values() for name in names}
     said = set(re.findall(r"(?:^|`|\$ )groupwise ([a-z]+)", text, re.MULTILINE))
     assert said
     assert said <= known
@@ -79,7 +79,7 @@ def test_commands_and_links_of_the_pages_exist(page: str) -> None:
 def test_options_of_the_first_run_exist() -> None:
     text = (DOCS / "learn" / "first_run.md").read_text(encoding="utf-8")
     for name in ("train", "evaluate", "warmup"):
-        [command] = [command for command in app.registered_commands if command.name == name]
+        [command] = [command for command in make_app().registered_commands if command.name == name]
         assert command.callback is not None
         taken = {"--" + key.rstrip("_").replace("_", "-") for key in command.callback.__annotations__}
         taken |= {"--from", "--json", "--set"}

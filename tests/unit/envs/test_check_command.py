@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from groupwise import ConfigError
-from groupwise.cli.main import app, main
+from groupwise.cli.main import main, make_app
 from groupwise.envs.checker import RULES
 
 BROKEN = """
@@ -36,7 +36,7 @@ def _own_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_built_in_environment_passes() -> None:
     ran = CliRunner().invoke(
-        app, ["check", "env", "household", "--set", 'categories=["pick"]', "--set", "num_objects=2"]
+        make_app(), ["check", "env", "household", "--set", 'categories=["pick"]', "--set", "num_objects=2"]
     )
     assert ran.exit_code == 0
     lines = ran.stdout.splitlines()
@@ -49,14 +49,14 @@ def test_a_built_in_environment_passes() -> None:
 def test_a_broken_one_of_your_own_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_broken_env.py").write_text(BROKEN)
     monkeypatch.chdir(tmp_path)
-    ran = CliRunner().invoke(app, ["check", "env", "my_broken_env:MyEnv"])
+    ran = CliRunner().invoke(make_app(), ["check", "env", "my_broken_env:MyEnv"])
     assert ran.exit_code == 1
     assert " broken     rewards_are_finite: Outcome.reward is nan (float); give a finite number" in ran.stdout
     assert "Why it matters: One NaN in a group makes the advantages of all its members NaN." in ran.stdout
 
 
 def test_what_could_not_be_tried_is_not_called_ok() -> None:
-    ran = CliRunner().invoke(app, ["check", "env", "countdown", "--tasks", "3"])
+    ran = CliRunner().invoke(make_app(), ["check", "env", "countdown", "--tasks", "3"])
     assert ran.exit_code == 0, "not tested is not broken"
     lines = ran.stdout.splitlines()
     assert lines[0] == f"Countdown: {len(RULES)} rules, 0 broken, 2 not tested"
@@ -64,7 +64,7 @@ def test_what_could_not_be_tried_is_not_called_ok() -> None:
         " not tested state_key_has_no_counter_or_clock: too few situations occurred again to detect a counter: none",
         " not tested admissible_actions_are_accepted: no actions are listed",
     ]
-    report = json.loads(CliRunner().invoke(app, ["check", "env", "countdown", "--tasks", "3", "--json"]).stdout)
+    report = json.loads(CliRunner().invoke(make_app(), ["check", "env", "countdown", "--tasks", "3", "--json"]).stdout)
     assert [rule["rule"] for rule in report["rules"] if rule["status"] == "not tested"] == [
         "state_key_has_no_counter_or_clock",
         "admissible_actions_are_accepted",
@@ -86,7 +86,7 @@ def test_an_environment_whose_package_is_missing_is_no_broken_rule(monkeypatch: 
 
 
 def test_json_for_machines() -> None:
-    ran = CliRunner().invoke(app, ["check", "env", "identity", "--tasks", "3", "--json"])
+    ran = CliRunner().invoke(make_app(), ["check", "env", "identity", "--tasks", "3", "--json"])
     report = json.loads(ran.stdout)
     assert report["env"] == {"kind": "identity", "num_words": 8, "length": 2, "max_steps": 8}
     assert [rule["rule"] for rule in report["rules"]] == [rule.__name__ for rule in RULES]
@@ -107,6 +107,6 @@ def test_json_for_machines() -> None:
     ],
 )
 def test_mistakes_are_explained(arguments: list[str], message: str) -> None:
-    ran = CliRunner().invoke(app, ["check", "env", *arguments])
+    ran = CliRunner().invoke(make_app(), ["check", "env", *arguments])
     assert isinstance(ran.exception, ConfigError)
     assert message in str(ran.exception)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from groupwise import Algorithm, Step, Task, Trajectory, methods
 from groupwise.cli import live
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.credit import EnvironmentReward, OverlongReward
 from groupwise.credit.scoring import score_trajectory
 from groupwise.store.journal import Journal, Update
@@ -141,7 +141,7 @@ tasks = 0
 
 
 def invoke(*arguments: Any) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(make_app(), [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return " ".join(re.sub(r"<[^>]*>", " ", result.stdout).split())
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 torch = pytest.importorskip("torch")
 
 from groupwise import ConfigError, StepTable, StopReason, Trajectory, methods
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.credit import AtMost, WithoutTruncated
 from groupwise.parts.part import Part
 from groupwise.parts.slots import Draw
@@ -90,7 +90,7 @@ def test_the_journal_the_metrics_and_inspect_say_who_was_left_out(tmp_path: Path
 
 
 def call_command(call: Sequence[str]) -> str:
-    answer = CliRunner().invoke(app, call, env={"COLUMNS": "240"}, catch_exceptions=False)
+    answer = CliRunner().invoke(make_app(), call, env={"COLUMNS": "240"}, catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
     return answer.output
 
