@@ -55,7 +55,8 @@ def test_own_noise_and_power_are_those_of_many_rollouts() -> None:
     for step in reversed(range(played.reward.shape[1])):
         later = to_go[:, step] = played.reward[:, step] + GAMMA * later
     groups = lay_out_groups(played, values.advantages_of(played), 20_000)
-    noise = to_go[played.is_step] - values.values_of(played) - groups.truth  # R - Q
+    rollout, step = np.nonzero(played.is_step)
+    noise = to_go[rollout, step] - values.value[step, played.state[rollout, step]] - groups.truth  # R - Q
     assert (noise**2).sum() / 20_000 == pytest.approx(level.own_noise, rel=0.03)
 
 

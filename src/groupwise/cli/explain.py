@@ -23,7 +23,7 @@ from groupwise.system.errors import ConfigError, RecordError, list_names, neares
 from groupwise.training.run_reader import RunFolder
 
 FOR_FILES = "hgpo"
-"""The default trained_with for a file."""
+"""The default method for a file."""
 
 
 def explain(
@@ -68,8 +68,7 @@ def explain(
 def _explain_in_file(
     rollouts: RolloutsFile, task: str | None, rollout: str, step: int, *, method: str, token: int | None
 ) -> explained_step.ExplainedStep:
-    """Explain a step of recorded rollouts under a method. Only its group is read, unless the trained_with needs
-    others."""
+    """Explain a step of recorded rollouts under a method. Only its group is read, unless the method needs others."""
     algorithm = build_algorithm(method)
     with file_progress(rollouts.size, f"reading {rollouts.path.name}") as progress:
         places = rollouts.places(progress)
@@ -139,7 +138,7 @@ MAX_DROPPED = 8
 def print_step(step: explained_step.ExplainedStep, *, method: str, as_json: bool, trained_with: str = "") -> None:
     """Print how a step gets its advantage; exit with status 1 if the second derivation gives another number.
 
-    `trained_with` is the trained_with of the run, if the step is from a run.
+    `trained_with` is the method of the run, if the step is from a run.
     """
     if as_json:
         print_json(step.as_json())
@@ -269,7 +268,7 @@ def _draw_tree(explanation: Explanation) -> Tree:
 
 def _describe_member(member: GroupMember) -> str:
     if member.rollout is None:
-        return f"added by the trained_with: {member.value:.6g}"
+        return f"added by the method: {member.value:.6g}"
     if member.step is None:
         name, own = f"rollout {member.rollout}, mean of {member.num_steps} steps: {member.value:.6g}", "this rollout"
     else:

@@ -74,13 +74,6 @@ def _add(text: str, more: str) -> str:
     return f"{text.removesuffix('.')}; {more}."
 
 
-def group_commands(command: Any) -> dict[str, list[Any]]:
-    sections: dict[str, list[Any]] = {}
-    for inner in command.commands.values():
-        sections.setdefault(getattr(inner, "rich_help_panel", None) or "Commands", []).append(inner)
-    return sections
-
-
 def summarize(command: Any) -> str:
     """The first sentence of a command's help."""
     return str(command.help).split("\n\n")[0].partition(". ")[0].removesuffix(".")
@@ -91,13 +84,11 @@ def _print_help(command: Any, context: Any) -> None:
     print_line(f"{command.get_usage(context)}\n")
     console.print(Text("\n\n".join(" ".join(part.split()) for part in command.help.split("\n\n"))))
     if isinstance(command, TyperGroup):
-        _print_sections(
-            console,
-            {
-                title: [(inner.name, summarize(inner)) for inner in listed]
-                for title, listed in group_commands(command).items()
-            },
-        )
+        sections: dict[str, list[tuple[Any, str]]] = {}
+        for inner in command.commands.values():
+            title = getattr(inner, "rich_help_panel", None) or "Commands"
+            sections.setdefault(title, []).append((inner.name, summarize(inner)))
+        _print_sections(console, sections)
     arguments, options = split_parameters(command)
     _print_sections(
         console,

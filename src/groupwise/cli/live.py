@@ -82,7 +82,8 @@ class EventLines(RunObserver):
         self.show(f"{when}: {describe_evaluation(evaluation)}", stays=True)
 
     def on_update(self, update: Update) -> None:
-        lines = [format_update(update), *describe_faults(update)]
+        faults = Counter(fault.error or fault.stop.value for fault in update.faults)
+        lines = [format_update(update), *_describe_causes(faults)]
         self._rests_on_penalties[update.number] = rests_on_penalties(update.metrics)
         if self._rests_on_penalties[update.number]:
             lines.insert(1, "  the advantages come from penalties alone: no rollout got a reward")
@@ -207,11 +208,6 @@ def format_update(update: Update) -> str:
     return f"update {update.number:4d}  {numbers}  {sum(stage_seconds_of(update).values()):.2f} s"
 
 
-def describe_faults(update: Update) -> list[str]:
-    """The environment errors of an update with their counts, the most frequent first."""
-    return _describe_causes(Counter(fault.error or fault.stop.value for fault in update.faults))
-
-
 def describe_expert_faults(causes: Mapping[str, int], rollouts: int) -> list[str]:
     counts = Counter(causes)
     return [
@@ -221,6 +217,7 @@ def describe_expert_faults(causes: Mapping[str, int], rollouts: int) -> list[str
 
 
 def _describe_causes(causes: Counter[str]) -> list[str]:
+    """Errors with their counts, the most frequent first."""
     listed = causes.most_common(MAX_FAULTS)
     return [f"  error in {count} rollout{'s' * (count > 1)}: {cause}" for cause, count in listed]
 

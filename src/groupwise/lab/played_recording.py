@@ -197,7 +197,10 @@ def continue_steps(
         faults = (trajectory.error or trajectory.stop.value for trajectory in own if not has_survived(trajectory))
         pairs = np.array(
             [
-                [_discount_rewards(trajectory, step.index, gamma=gamma) for trajectory in pair]
+                [
+                    sum(gamma ** (after.index - step.index) * after.reward for after in trajectory.steps[step.index :])
+                    for trajectory in pair
+                ]
                 for pair in zip(own[:num], own[num:], strict=True)
                 if all(map(has_survived, pair))
             ]
@@ -219,7 +222,3 @@ def continue_steps(
             )
         )
     return advantages
-
-
-def _discount_rewards(trajectory: Trajectory, first: int, *, gamma: float) -> float:
-    return sum(gamma ** (step.index - first) * step.reward for step in trajectory.steps[first:])

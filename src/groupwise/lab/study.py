@@ -229,11 +229,7 @@ def credit_update(algorithm: Algorithm, groups: Sequence[Group], *, tools: LabTo
 
 def _measure(algorithm: Algorithm, groups: Sequence[Group], tools: LabTools, draw: Draw) -> Sequence[Group]:
     for place, part in enumerate(algorithm.scorers or ()):
-
-        def draw_for(*path: str | int, place: int = place) -> np.random.Generator:
-            return draw("measure", place, *path)
-
-        groups = add_info(part, groups, part(groups, tools, draw=draw_for))
+        groups = add_info(part, groups, part(groups, tools, draw=partial(draw, "measure", place)))
     return groups
 
 

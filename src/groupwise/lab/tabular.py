@@ -179,10 +179,6 @@ class ExactValues:
         rollout, index = np.nonzero(rollouts.is_step)
         return self.advantage[index, rollouts.state[rollout, index], rollouts.action[rollout, index]]
 
-    def values_of(self, rollouts: SampledRollouts) -> FloatArray:
-        rollout, index = np.nonzero(rollouts.is_step)
-        return self.value[index, rollouts.state[rollout, index]]
-
 
 def solve_exactly(world: EnumeratedWorld, policy: TabularPolicy, *, gamma: float = 1.0) -> ExactValues:
     """Values of every state and action, from the last step backwards.

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from groupwise.credit import AnswerSegments, join_numbers, read_segments, train_all
+from groupwise.credit import join_numbers, read_segments, train_all
 from groupwise.data.credit import Credit, Derivation, TokenCredit
 from groupwise.data.segments import BoolArray, FloatArray, IntArray
 from groupwise.data.step_table import StepTable
@@ -78,7 +78,9 @@ class JudgedCredit(Part, slot="token_credit"):
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         segments = read_segments(table, tokens, ends=ENDS, numbers=SCORES, more=0)
-        scores = self._read_scores(table, segments)
+        scores = join_numbers([[self.read_score(score) for score in numbers] for numbers in segments.numbers])
+        if self.step_format == "intended":
+            scores = scores + np.where(table.column("well_formed")[segments.step], KEPT, BROKEN)
         of_token = segments.of_token
         # What is counted: tokens, each with its segment's score, or the segments themselves.
         counted = of_token if self.per == "token" else np.arange(len(scores))
@@ -87,13 +89,6 @@ class JudgedCredit(Part, slot="token_credit"):
         if self.per == "segment":
             distance = distance[of_token]
         return train_all(credit.values[tokens.row] + self.weight * distance, self)
-
-    def _read_scores(self, table: StepTable, segments: AnswerSegments) -> FloatArray:
-        """The score of each segment (G)."""
-        scores = join_numbers([[self.read_score(score) for score in numbers] for numbers in segments.numbers])
-        if self.step_format == "intended":
-            scores = scores + np.where(table.column("well_formed")[segments.step], KEPT, BROKEN)
-        return scores
 
     def read_score(self, score: float) -> float:
         """The value of a judge's number: its sigmoid, or itself.

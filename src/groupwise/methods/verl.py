@@ -66,7 +66,7 @@ class RankLevels:
 
     def __init__(self, new_share: float) -> None:
         self._new_share = new_share
-        self._levels = (UNKNOWN, 0.0, 0.0)
+        self._levels: tuple[float, ...] = (UNKNOWN, 0.0, 0.0)
 
     def columns(self, tasks: Sequence[Task]) -> Mapping[str, FloatArray]:
         return {name: np.full(len(tasks), level) for name, level in zip(LEVELS, self._levels, strict=True)}
@@ -78,20 +78,16 @@ class RankLevels:
             return
         means = [math.fsum(info[name] for info in measured) / len(measured) for name in RANKS]
         if self._levels[0] == UNKNOWN:
-            self._levels = (means[0], means[1], means[2])
+            self._levels = tuple(means)
         else:
             keep, new = 1.0 - self._new_share, self._new_share
-            rank, velocity, acceleration = (
-                keep * level + new * mean for level, mean in zip(self._levels, means, strict=True)
-            )
-            self._levels = (rank, velocity, acceleration)
+            self._levels = tuple(keep * level + new * mean for level, mean in zip(self._levels, means, strict=True))
 
     def state_dict(self) -> dict[str, Any]:
         return {"levels": list(self._levels)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        rank, velocity, acceleration = (float(level) for level in state["levels"])
-        self._levels = (rank, velocity, acceleration)
+        self._levels = tuple(float(level) for level in state["levels"])
 
 
 EPS = 1e-8

@@ -42,26 +42,21 @@ class IdentityCheck:
     find: FindFaults
 
 
-@dataclass(frozen=True, eq=False)
 class RolloutRows:
     """A chunk's rows by group and rollout, sorted by step."""
 
-    rollouts: RolloutsChunk
-    rows: dict[Any, dict[Any, list[int]]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        columns = self.rollouts.columns
-        rows: dict[Any, dict[Any, list[int]]] = defaultdict(lambda: defaultdict(list))
+    def __init__(self, rollouts: RolloutsChunk) -> None:
+        self._chunk = rollouts
+        self.rows: dict[Any, dict[Any, list[int]]] = defaultdict(lambda: defaultdict(list))
+        columns = rollouts.columns
         for row, (task, rollout) in enumerate(zip(columns["task"], columns["rollout"], strict=True)):
-            rows[task][rollout].append(row)
+            self.rows[task][rollout].append(row)
         index, segment = columns["step"], columns.get("segment")
-        for rollouts in rows.values():
-            for listed in rollouts.values():
-                listed.sort(key=lambda row: (index[row], segment[row] if segment else 0))
-        object.__setattr__(self, "rows", rows)
+        for _, _, listed in self.walk():
+            listed.sort(key=lambda row: (index[row], segment[row] if segment else 0))
 
     def column(self, name: str) -> Sequence[Any]:
-        return self.rollouts.columns.get(name) or [None] * len(self.rollouts)
+        return self._chunk.columns.get(name) or [None] * len(self._chunk)
 
     def walk(self) -> Iterator[tuple[Any, Any, list[int]]]:
         """Group, id and rows of every rollout."""
@@ -75,20 +70,20 @@ CHECKS: list[IdentityCheck] = []
 """All checks, errors first."""
 
 
-def _check(kind: str, severity: Literal["error", "warning"], meaning: str) -> Callable[[FindFaults], FindFaults]:
+def _check(severity: Literal["error", "warning"]) -> Callable[[FindFaults], FindFaults]:
+    """A check by its function: the name is the kind, and the docstring says what the fault means."""
+
     def add(find: FindFaults) -> FindFaults:
+        kind, meaning = find.__name__.replace("_", "-"), find.__doc__ or ""
         CHECKS.append(IdentityCheck(kind=kind, severity=severity, meaning=meaning, find=find))
         return find
 
     return add
 
 
-@_check(
-    "duplicated-row",
-    "error",
-    "A copied row counts twice in every statistic. Drop it, or number the parts of a step with `segment`.",
-)
-def _find_duplicated_rows(rollouts: RolloutRows) -> Found:
+@_check("error")
+def duplicated_row(rollouts: RolloutRows) -> Found:
+    """A copied row counts twice in every statistic. Drop it, or number the parts of a step with `segment`."""
     index, segment = rollouts.column("step"), rollouts.column("segment")
     for task, rollout, rows in rollouts.walk():
         for before, row in pairwise(rows):
@@ -97,12 +92,9 @@ def _find_duplicated_rows(rollouts: RolloutRows) -> Found:
                 yield (before, row), what
 
 
-@_check(
-    "two-first-observations",
-    "error",
-    "The rollouts of a group were not rollouts at one task: seed the environment by the task.",
-)
-def _find_two_first_observations(rollouts: RolloutRows) -> Found:
+@_check("error")
+def two_first_observations(rollouts: RolloutRows) -> Found:
+    """The rollouts of a group were not rollouts at one task: seed the environment by the task."""
     shown, state, index = rollouts.column("first_observation"), rollouts.column("state"), rollouts.column("step")
     for task, by_rollout in rollouts.rows.items():
         starts: dict[Any, int] = {}
@@ -115,8 +107,9 @@ def _find_two_first_observations(rollouts: RolloutRows) -> Found:
             yield starts.values(), f"group {task!r} starts from {len(starts)} observations"
 
 
-@_check("two-outcomes", "error", "An outcome belongs to the rollout; put per-step amounts into `reward`.")
-def _find_two_outcomes(rollouts: RolloutRows) -> Found:
+@_check("error")
+def two_outcomes(rollouts: RolloutRows) -> Found:
+    """An outcome belongs to the rollout; put per-step amounts into `reward`."""
     outcome = rollouts.column("outcome")
     for task, rollout, rows in rollouts.walk():
         values = {outcome[row]: row for row in rows}
@@ -125,8 +118,9 @@ def _find_two_outcomes(rollouts: RolloutRows) -> Found:
             yield values.values(), what
 
 
-@_check("row-after-the-end", "error", "Steps after the end were not played: drop the rows of finished environments.")
-def _find_rows_after_the_end(rollouts: RolloutRows) -> Found:
+@_check("error")
+def row_after_the_end(rollouts: RolloutRows) -> Found:
+    """Steps after the end were not played: drop the rows of finished environments."""
     stop, index = rollouts.column("stop"), rollouts.column("step")
     for task, rollout, rows in rollouts.walk():
         ended = [row for row in rows if stop[row] is not None and index[row] < index[rows[-1]]]
@@ -134,8 +128,9 @@ def _find_rows_after_the_end(rollouts: RolloutRows) -> Found:
             yield ended[:1], f"group {task!r}, rollout {rollout!r} continues after {stop[ended[0]]!r}"
 
 
-@_check("gap-in-steps", "warning", "History cannot be read across a missing step; returns skip it. Record every step.")
-def _find_gaps_in_steps(rollouts: RolloutRows) -> Found:
+@_check("warning")
+def gap_in_steps(rollouts: RolloutRows) -> Found:
+    """History cannot be read across a missing step; returns skip it. Record every step."""
     index = rollouts.column("step")
     for task, rollout, rows in rollouts.walk():
         seen = sorted({index[row] for row in rows})
@@ -144,12 +139,9 @@ def _find_gaps_in_steps(rollouts: RolloutRows) -> Found:
             yield rows[:1], f"group {task!r}, rollout {rollout!r} has no step {missing} but has {seen[-1]}"
 
 
-@_check(
-    "outcome-not-in-rewards",
-    "warning",
-    "Step-level methods (GiGPO, HGPO) read rewards, which are all 0: put the outcome on the last step too.",
-)
-def _find_outcomes_without_rewards(rollouts: RolloutRows) -> Found:
+@_check("warning")
+def outcome_not_in_rewards(rollouts: RolloutRows) -> Found:
+    """Step-level methods (GiGPO, HGPO) read rewards, which are all 0: put the outcome on the last step too."""
     outcome, reward = rollouts.column("outcome"), rollouts.column("reward")
     for task, by_rollout in rollouts.rows.items():
         rows = [row for listed in by_rollout.values() for row in listed]
@@ -157,12 +149,9 @@ def _find_outcomes_without_rewards(rollouts: RolloutRows) -> Found:
             yield rows[:1], f"group {task!r} has outcomes and no rewards"
 
 
-@_check(
-    "copied-rollout",
-    "warning",
-    "Padding copies inflate groups; if it is no copy, the sampler may be greedy or share its seed.",
-)
-def _find_copied_rollouts(rollouts: RolloutRows) -> Found:
+@_check("warning")
+def copied_rollout(rollouts: RolloutRows) -> Found:
+    """Padding copies inflate groups; if it is no copy, the sampler may be greedy or share its seed."""
     state, action, reward = rollouts.column("state"), rollouts.column("action"), rollouts.column("reward")
     outcome = rollouts.column("outcome")
     for task, by_rollout in rollouts.rows.items():
@@ -175,13 +164,9 @@ def _find_copied_rollouts(rollouts: RolloutRows) -> Found:
             seen.setdefault(content, rollout)
 
 
-@_check(
-    "counter-in-state",
-    "warning",
-    "A counter or clock in the state keeps equal states apart: strip it from the state key.",
-)
-def _find_counters_in_states(rollouts: RolloutRows) -> Found:
-    """Text states that would be equal without their numbers."""
+@_check("warning")
+def counter_in_state(rollouts: RolloutRows) -> Found:
+    """A counter or clock in the state keeps equal states apart: strip it from the state key."""
     state, index = rollouts.column("state"), rollouts.column("step")
     for task, by_rollout in rollouts.rows.items():
         rows = [row for listed in by_rollout.values() for row in listed if isinstance(state[row], str)]
@@ -198,8 +183,9 @@ def _find_counters_in_states(rollouts: RolloutRows) -> Found:
             yield later[:1], what
 
 
-@_check("no-state", "warning", "Methods that compare by state (GiGPO, HGPO) have nothing to work with: record `state`.")
-def _find_missing_states(rollouts: RolloutRows) -> Found:
+@_check("warning")
+def no_state(rollouts: RolloutRows) -> Found:
+    """Methods that compare by state (GiGPO, HGPO) have nothing to work with: record `state`."""
     state = rollouts.column("state")
     for task, by_rollout in rollouts.rows.items():
         rows = [row for listed in by_rollout.values() for row in listed]
@@ -207,20 +193,18 @@ def _find_missing_states(rollouts: RolloutRows) -> Found:
             yield rows[:1], f"group {task!r} has no state on any of {len(rows)} rows"
 
 
-@_check(
-    "lone-rollout", "warning", "The group has one rollout, so nothing is compared; or group ids were made per rollout."
-)
-def _find_lone_rollouts(rollouts: RolloutRows) -> Found:
+@_check("warning")
+def lone_rollout(rollouts: RolloutRows) -> Found:
+    """The group has one rollout, so nothing is compared; or group ids were made per rollout."""
     for task, by_rollout in rollouts.rows.items():
         if len(by_rollout) == 1:
             rows = next(iter(by_rollout.values()))
             yield rows[:1], f"group {task!r} has one rollout"
 
 
-@_check(
-    "several-versions", "warning", "The group's rollouts come from several policies; keep log-probs and correct for it."
-)
-def _find_several_versions(rollouts: RolloutRows) -> Found:
+@_check("warning")
+def several_versions(rollouts: RolloutRows) -> Found:
+    """The group's rollouts come from several policies; keep log-probs and correct for it."""
     version = rollouts.column("version")
     for task, by_rollout in rollouts.rows.items():
         seen = {version[row]: row for rows in by_rollout.values() for row in rows if version[row] is not None}
