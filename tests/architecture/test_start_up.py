@@ -79,9 +79,7 @@ def test_the_sections_of_a_run_file_need_no_torch() -> None:
         "from groupwise.training.config.run_config import RunConfig\n"
         "print(Slot('engine').fill({'rows': 8}).config())\n"
     )
-    assert fresh(code).startswith(
-        "{'kind': 'local', 'precision': 'float32', 'share_weights': False, 'decoding': 'auto', 'rows': 8,"
-    )
+    assert fresh(code).startswith("{'kind': 'local', 'decoding': 'auto', 'rows': 8,")
 
 
 def test_the_schema_of_run_files_and_every_example_need_no_torch() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from groupwise import methods
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.part import load_catalogue
 from groupwise.training.config.run_config import RunConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "coming_from.md").read_text(encoding="utf-8")
@@ -34,8 +35,10 @@ def test_a_setting_that_the_page_names_is_one(path: str) -> None:
     if section == "algorithm":
         options = {option for method in methods.names() for option in methods.summary(method).options}
         assert name in options | {"method"} | set(Algorithm.model_fields)
-    elif section in ("env", "model", "engine"):
-        assert name in {"kind", "max_steps", "path"}
+    elif section == "env":
+        assert name in {"kind", "max_steps"}
+    elif section in ("model", "engine"):
+        assert name == "kind" or name in set().union(*map(find_fields, load_catalogue(section).values()))
     else:
         annotation = RunConfig.model_fields[section].annotation
         assert name in find_fields(annotation)
