@@ -31,7 +31,7 @@ def test_weights_that_do_not_arrive_stop_the_run_within_one_update(tmp_path: Pat
         train(run)
     assert str(caught.value).startswith("after the weight sync of version 1, the engine and the learner disagree by ")
     assert "on a fixed prompt (allowed 0.001; the update moved the learner by " in str(caught.value)
-    assert str(caught.value).endswith("); the engine did not load the weights, or training.weight_sync never sent them")
+    assert str(caught.value).endswith("). The engine did not load the weights, or training.weight_sync never sent them")
     assert run.journal.last_number() == -1
 
 
@@ -43,7 +43,7 @@ def test_old_weights_that_would_pass_for_the_new_ones_are_found_out_too(tmp_path
     run = open_run(sections.model_copy(update={"training": training}), tmp_path / "stuck")
     real_load = run.engine.load
     run.engine.load = lambda weights, *, version: real_load({}, version=version)  # type: ignore[method-assign]
-    with pytest.raises(TrainingError, match="the engine did not load the weights") as caught:
+    with pytest.raises(TrainingError, match="The engine did not load the weights") as caught:
         train(run)
     gap = float(str(caught.value).partition("disagree by ")[2].partition(" ")[0])
     assert 1e-5 < gap < 1e-3

@@ -90,13 +90,13 @@ def test_the_same_settings_may_be_named_and_others_are_refused(place: Path) -> N
     path = place / "first" / "checkpoints" / "0002"
     assert open_model(path, lora_rank=2, dtype="bfloat16").model.model.norm.weight.dtype == torch.bfloat16
     assert refusal(path, lora_rank=4) == (
-        f"model.lora_rank: the adapter in {path} has 2, but 4 is asked for; leave lora_rank out to go on with that "
+        f"model.lora_rank: the adapter in {path} has 2, but 4 is asked for; leave lora_rank out to continue with that "
         "adapter, or give the folder of a whole model"
     )
     assert refusal(path, lora_rank=2, lora_scale=1.5).startswith(f"model.lora_scale: the adapter in {path} has 2, but")
     assert refusal(path, lora_rank=2, lora_targets=["q_proj"]) == (
         f"model.lora_targets: the adapter in {path} has one on model.layers.0.mlp.down_proj, but none there is asked "
-        "for; leave lora_rank out to go on with that adapter, or give the folder of a whole model"
+        "for; leave lora_rank out to continue with that adapter, or give the folder of a whole model"
     )
 
 
@@ -113,8 +113,8 @@ def test_an_adapter_whose_layers_differ_is_not_the_one_that_is_asked_for(own: Pa
     content = json.loads((own / "adapter_config.json").read_text(encoding="utf-8"))
     (own / "adapter_config.json").write_text(json.dumps({**content, name: value}), encoding="utf-8")
     assert refusal(own, lora_rank=2) == (
-        f"model.lora_rank: the adapter in {own} has {name} = {value}, but none is asked for; leave lora_rank out to go "
-        "on with that adapter, or give the folder of a whole model"
+        f"model.lora_rank: the adapter in {own} has {name} = {value}, but none is asked for; leave lora_rank out to "
+        "continue with that adapter, or give the folder of a whole model"
     )
 
 

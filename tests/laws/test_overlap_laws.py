@@ -117,13 +117,13 @@ REFUSED = "rollouts that are ready for the next updates are up to 3 policy versi
     [
         (
             1,
-            "rollout.lag = 1 and rollout.max_staleness = 1 train none that is older than 1; resume with "
+            "rollout.lag = 1 and rollout.max_staleness = 1 train none older than 1 versions. Resume with "
             "rollout.max_staleness = 3, also in a filter on staleness that the run file has, until there is a "
             "checkpoint of update 7, then with these settings",
         ),
         (
             0,
-            "rollout.lag = 0 and rollout.max_staleness = 1 train none that is older than 0; resume with "
+            "rollout.lag = 0 and rollout.max_staleness = 1 train none older than 0 versions. Resume with "
             "rollout.lag = 1, rollout.max_staleness = 3 and training.updates = 7 until there is a checkpoint of update "
             "7, then with these settings",
         ),

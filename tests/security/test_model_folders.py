@@ -75,8 +75,8 @@ def test_code_that_a_folder_brings_is_not_run(
     content = json.loads((folder / file).read_text())
     (folder / file).write_text(json.dumps({**content, **changes, "auto_map": auto_map}))
     assert refusal(folder) == (
-        f"model.path: '{folder}' brings code of its own (auto_map), which is not run; give a model that transformers "
-        "knows by itself, or take auto_map out of its config files where it does"
+        f"model.path: '{folder}' contains code of its own (auto_map), which groupwise does not run; use a model that "
+        "transformers supports, and remove auto_map from its config files"
     )
     assert not (folder.parent / "ran").exists()
 

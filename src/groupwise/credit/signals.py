@@ -149,8 +149,8 @@ class Penalised(Part, slot="signal"):
             return signal
         if "well_formed" not in table.extra:
             raise RecordError(
-                f"the table has a column 'valid' but no 'well_formed'; the penalty of {self.penalty:g} is on "
-                "malformed responses, but `valid` is also false for actions that the environment rejected: record "
+                f"the table has a column 'valid' but no 'well_formed', which the penalty of {self.penalty:g} on "
+                "malformed responses reads. `valid` is also false for actions that the environment rejected. Record "
                 "'well_formed' and 'accepted', or set the penalty to 0 (`hgpo:invalid_penalty=0`)"
             )
         return signal - self.penalty * ~table.column("well_formed")

@@ -68,7 +68,7 @@ class Babyai(Part, slot="env"):
         world = start_world(task.payload["level"], task.seed)
         if _identify_world(world) != (task.payload["mission"], task.payload["start"]):
             raise RecordError(
-                f"task {task.id}: seed {task.seed} now makes another world; use the minigrid version of its task set, "
+                f"task {task.id}: seed {task.seed} now makes another level; use the minigrid version of its task set, "
                 "or make the task set again"
             )
         return BabyaiEnvironment(task, self, world)

@@ -55,7 +55,7 @@ class TabularPolicy:
         if self.window > world.window:
             raise ConfigError(
                 f"the policy sees {self.window} past steps, but the states contain only {world.window}: "
-                f"list them with remember(world, {self.window})"
+                f"list them with `remember(world, {self.window})`"
             )
         if self.actions != world.actions:
             raise ConfigError(

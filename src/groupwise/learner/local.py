@@ -490,8 +490,8 @@ def merge_summaries(loss: Loss, summaries: Iterable[Any]) -> Any:
         if fault:
             raise ConfigError(
                 f"algorithm.loss: {name_of(loss)}: the summaries of two micro-batches, {describe_value(merged)} and "
-                f"{describe_value(summary)}, {fault}; first_pass must return numbers or tensors of one shape, or "
-                "objects with a method `merge` that returns an object of the same class"
+                f"{describe_value(summary)}, {fault}; `first_pass` must return numbers, tensors of one shape, or "
+                "objects whose method `merge` returns an object of their class"
             )
         return result
 

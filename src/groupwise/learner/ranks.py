@@ -119,13 +119,13 @@ class Ranks:
                     said = _store().get(key).decode()
                 if said:
                     raise TrainingError(
-                        f"rank {self.rank} of {self.world} stops because rank {rank} did: {said}; what was written is "
-                        "whole, go on with --resume"
+                        f"rank {self.rank} of {self.world} stops because rank {rank} did: {said}; what was "
+                        "saved is complete, so continue with --resume"
                     ) from error
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise TrainingError(
                 f"rank {self.rank} of {self.world} lost the others ({reason}); look for the rank that ended first in "
-                "the lines above, then go on with --resume"
+                "the lines above, then continue with --resume"
             ) from error
 
 

@@ -152,7 +152,7 @@ class WeightCheck:
         if not gap <= self._tolerance.gap or has_old_weights:  # also if the gap is NaN
             raise TrainingError(
                 f"after the weight sync of version {version}, {name} and the learner disagree by {gap:.3g} nats on a "
-                f"fixed prompt (allowed {self._tolerance.gap:g}; the update moved the learner by {moved:.3g}); the "
+                f"fixed prompt (allowed {self._tolerance.gap:g}; the update moved the learner by {moved:.3g}). The "
                 "engine did not load the weights, or training.weight_sync never sent them"
             )
         then = before.of_learner_then if before and says_the_same else of_learner

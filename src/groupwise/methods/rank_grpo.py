@@ -194,8 +194,8 @@ def _check_step(table: StepTable, step: int, length: Any, relevance: Any, places
     if not is_count(length) or length < 1 or not is_list:
         raise RecordError(
             f"{table.describe_step(step)}: list_length is {quote_value(length)} and item_relevance "
-            f"{quote_value(relevance)}, but how many items are asked for and a finite number for each that was given "
-            "are needed; use an environment that says them, such as ranked_lists"
+            f"{quote_value(relevance)}; expected the number of items that the task asks for, and one finite number per "
+            "given item. Use an environment that reports them, such as ranked_lists"
         )
     is_sorted = isinstance(places, list | tuple) and all(
         isinstance(place, list | tuple) and len(place) == 2 and all(map(is_count, place)) for place in places
@@ -258,8 +258,8 @@ def _measure_step(trajectory: Trajectory, step: Step, tools: Tools) -> dict[str,
         first = said.lower().rfind(sought.lower())
     if first < 0:
         raise RecordError(
-            f"{where}: its action does not stand in its response, so that no token can be said to be of an item; use "
-            "an action_parser that takes the action out of the response"
+            f"{where}: the response does not contain its action, so no token belongs to an item; use an action_parser "
+            "that takes the action out of the response"
         )
     # A token without its own character belongs to the item of the token before it.
     keys = [before if after > before else max(before - 1, first) for before, after in pairwise(starts)]

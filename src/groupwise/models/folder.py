@@ -289,8 +289,8 @@ def _check_content(folder: Path) -> None:
 def _check_auto_map(path: str, auto_map: object) -> None:
     if auto_map:
         raise ConfigError(
-            f"model.path: {path!r} brings code of its own (auto_map), which is not run; give a model that transformers "
-            "knows by itself, or take auto_map out of its config files where it does"
+            f"model.path: {path!r} contains code of its own (auto_map), which groupwise does not run; use a model that "
+            "transformers supports, and remove auto_map from its config files"
         )
 
 

@@ -82,7 +82,7 @@ def check_same_adapter(adapter: StoredAdapter, rank: int, scale: float, targets:
     for name, stored, asked in unlike:
         raise ConfigError(
             f"model.{name}: the adapter in {adapter.folder} has {stored}, but {asked} is asked for; leave lora_rank "
-            "out to go on with that adapter, or give the folder of a whole model"
+            "out to continue with that adapter, or give the folder of a whole model"
         )
 
 

@@ -223,8 +223,8 @@ def take_answer(trajectory: Trajectory, what: str) -> Step:
     """The only step of a rollout; an error if there are several, because only a first answer can be continued."""
     if len(trajectory.steps) != 1:
         raise RecordError(
-            f"{trajectory.describe()}: it has {len(trajectory.steps)} steps, and "
-            f"{what} goes on from parts of a first answer alone; use it where a rollout is one answer"
+            f"{trajectory.describe()}: it has {len(trajectory.steps)} steps, but {what} continues parts of a first "
+            "response only; use it if a rollout is one response"
         )
     return trajectory.steps[0]
 

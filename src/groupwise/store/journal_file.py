@@ -138,7 +138,7 @@ class JournalDatabase(sqlite3.Connection):
     def check_open(self) -> None:
         """Raise a FileError if it was closed."""
         if self.is_closed:
-            raise FileError(f"{self.path}: the run is closed; open it again to go on, or to read it")
+            raise FileError(f"{self.path}: the run is closed; open it again to continue or to read it")
 
 
 def _report_unreadable(method: Callable[..., Any]) -> Any:

@@ -119,7 +119,7 @@ class PastRollouts:
             if task not in tasks:
                 raise FileError(
                     f"{self._database.path}: it has rollouts of task {task!r}, which is not in the environment's train "
-                    "set; use the same environment, with the same task ids in every run, or start a new run"
+                    "set. Use an environment that gives the same task ids in every run, or start a new run"
                 )
 
     def _pasts(self, rows: Iterable[Sequence[Any]]) -> list[PastRollout]:

@@ -58,7 +58,7 @@ def read_first_bytes(path: Path, count: int = 4) -> bytes:
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
     if not first:
-        raise FileError(f"{path}: the file is empty; check that the run that wrote it got as far as its first step")
+        raise FileError(f"{path}: the file is empty; check that the run that wrote it finished its first step")
     for magic, name in _OTHER_MAGIC.items():
         if first.startswith(magic):
             raise FileError(f"{path}: the file is compressed by {name}; unpack it, or compress it with gzip")
@@ -110,7 +110,7 @@ class JsonLines:
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise FileError(
                 f"{self.path}, after line {number}: the gzip stream is cut off or corrupt ({error}); "
-                "copy the file again, or repair it with `gzip -dc` as far as it goes"
+                "copy the file again, or recover its beginning with `gzip -dc`"
             ) from error
         except OSError as error:
             raise FileError(

@@ -82,8 +82,7 @@ def check_moved(changes: Iterable[SettingChange], named: Mapping[str, str], now:
         if named[split] != now[split]:
             raise ConfigError(
                 f"{refusal} at {_quote(moved.after)} are other tasks (the {split} task set was {named[split][:12]}, is "
-                f"{now[split][:12]}); give the place that the same data were moved to, or begin another run in another "
-                "folder"
+                f"{now[split][:12]}); give the new place of the same data, or begin another run in another folder"
             )
 
 

@@ -164,9 +164,8 @@ def read_settings(config: Settings) -> RunConfig:
     if isinstance(config, str | Path):
         return load_run(config)
     raise ConfigError(
-        f"the settings of a run are {describe_value(config)}; give a dict as in a run file, such as "
-        "{'algorithm': {'method': NAME}, 'env': {'kind': 'household'}, 'model': {'kind': 'tiny'}}, a RunConfig, or "
-        "the path of a run file"
+        f"the settings of a run are {describe_value(config)}; give the path of a run file, a RunConfig, or a dict such "
+        "as `{'algorithm': {'method': NAME}, 'env': {'kind': 'household'}, 'model': {'kind': 'tiny'}}`"
     )
 
 

@@ -28,7 +28,7 @@ from groupwise.system.text import describe_value, quote_line
 from groupwise.training.samples import CreditedBatch
 
 BEGAN_WITH = (
-    f"go on with the settings that the run began with ({CONFIG} has them) and with parts of your own as they were "
+    f"continue with the settings that the run began with ({CONFIG} has them) and with parts of your own as they were "
     "then, or start a new run in another folder"
 )
 

@@ -95,7 +95,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
         "a truncated gzip file",
         raw("rollouts.jsonl.gz", gzip.compress(GOOD, mtime=0)[:-8]),
         "rollouts.jsonl.gz, after line 7: the gzip stream is cut off or corrupt (Compressed file ended before the "
-        "end-of-stream marker was reached); copy the file again, or repair it with `gzip -dc` as far as it goes",
+        "end-of-stream marker was reached); copy the file again, or recover its beginning with `gzip -dc`",
     ),
     (
         "a corrupt line",
@@ -111,7 +111,7 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
     (
         "an empty file",
         raw("rollouts.jsonl", b""),
-        "rollouts.jsonl: the file is empty; check that the run that wrote it got as far as its first step",
+        "rollouts.jsonl: the file is empty; check that the run that wrote it finished its first step",
     ),
     (
         "a file of no known format",

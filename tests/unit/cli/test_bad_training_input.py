@@ -200,7 +200,7 @@ def test_mixed_environments_whose_action_rules_differ(groupwise: Run, tmp_path: 
     choosing = ("--set", "rollout.action_parser=choice", "--set", 'rollout.template.show_admissible="numbered"')
     assert refuse(groupwise, "train", "run.toml", *choosing) == (
         "env: rollout.action_parser 'choice' fits home, which lists its possible actions, but not sums, whose actions "
-        "are free text; mix environments that fit one action parser, or set rollout.action_parser to "
+        "are free text. Mix environments that fit one action parser, or set rollout.action_parser to "
         '"whole_response" or "tagged"'
     )
     own_rule = mixed.replace('{ kind = "countdown" }', '{ kind = "countdown" }, action_parser = "tagged"')

@@ -79,7 +79,7 @@ def test_whitening_keeps_the_spans() -> None:
     ("change", "words"),
     [
         ({"list_length": 0}, "list_length is 0 and item_relevance"),
-        ({"item_relevance": [1, None]}, "a finite number for each that was given are needed; use an environment that"),
+        ({"item_relevance": [1, None]}, "one finite number per given item. Use an environment that"),
         ({"item_tokens": [[0, 2]]}, "belong to each of its 2 items; measure them with item_tokens"),
         (
             {"item_tokens": [[2, 3], [0, 2]]},

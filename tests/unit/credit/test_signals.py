@@ -138,9 +138,9 @@ def test_valid_alone_does_not_say_which_steps_are_malformed_and_the_penalty_refu
     with pytest.raises(RecordError) as caught:
         Penalised(of=StepRewardSignal(), penalty=0.25)(RECORDED_BEFORE)
     assert str(caught.value) == (
-        "the table has a column 'valid' but no 'well_formed'; the penalty of 0.25 is on malformed responses, "
-        "but `valid` is also false for actions that the environment rejected: record 'well_formed' and 'accepted', or "
-        "set the penalty to 0 (`hgpo:invalid_penalty=0`)"
+        "the table has a column 'valid' but no 'well_formed', which the penalty of 0.25 on malformed responses "
+        "reads. `valid` is also false for actions that the environment rejected. Record 'well_formed' and 'accepted', "
+        "or set the penalty to 0 (`hgpo:invalid_penalty=0`)"
     )
     assert Penalised(of=StepRewardSignal(), penalty=0)(RECORDED_BEFORE).tolist() == [1, 2]
 

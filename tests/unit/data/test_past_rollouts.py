@@ -181,6 +181,6 @@ def test_a_past_of_tasks_that_are_no_more_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
         made.past_rollouts.check({"more"})
     assert str(caught.value) == (
-        f"{tmp_path / 'journal.sqlite'}: it has rollouts of task 't', which is not in the environment's train set; "
-        "use the same environment, with the same task ids in every run, or start a new run"
+        f"{tmp_path / 'journal.sqlite'}: it has rollouts of task 't', which is not in the environment's train set. "
+        "Use an environment that gives the same task ids in every run, or start a new run"
     )

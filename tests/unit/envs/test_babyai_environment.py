@@ -183,7 +183,7 @@ class TestWithMinigrid:
         part = Babyai(**SMALL)
         task = part.task_set("test")[0]
         changed = Task.create(env="babyai", split="test", seed=task.seed + 1, payload=task.payload)
-        with pytest.raises(RecordError, match=f"seed {task.seed + 1} now makes another world"):
+        with pytest.raises(RecordError, match=f"seed {task.seed + 1} now makes another level"):
             part.open(changed)
 
     def test_an_unknown_level_gives_the_names(self) -> None:

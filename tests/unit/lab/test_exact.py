@@ -150,7 +150,7 @@ def test_a_policy_that_sees_more_than_the_states_is_refused() -> None:
     with pytest.raises(ConfigError) as refusal:
         solve_exactly(world, policy)
     assert str(refusal.value) == (
-        "the policy sees 2 past steps, but the states contain only 0: list them with remember(world, 2)"
+        "the policy sees 2 past steps, but the states contain only 0: list them with `remember(world, 2)`"
     )
 
 

@@ -135,7 +135,7 @@ def test_summaries_that_do_not_fit_are_refused_with_the_loss_by_name() -> None:
     said = str(raised.value)
     assert said.startswith("algorithm.loss: Growing: the summaries of two micro-batches, a Tensor")
     assert "cannot be merged (The size of tensor" in said
-    assert said.endswith("or objects with a method `merge` that returns an object of the same class")
+    assert said.endswith("whose method `merge` returns an object of their class")
 
 
 class Merging:
@@ -166,7 +166,7 @@ def test_a_method_merge_comes_before_plus_and_keeps_the_order() -> None:
 
 def test_a_sum_of_another_kind_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"a Turning and a Turning, merge into the float 0\.5; first_pass must return"
+        ConfigError, match=r"a Turning and a Turning, merge into the float 0\.5; `first_pass` must return"
     ):
         merge_summaries(Simpo(), [Turning(), Turning()])
 

@@ -86,7 +86,7 @@ def test_an_engine_that_says_the_same_to_the_last_bit_has_stayed_behind_however_
     assert weight_check.check(engine, Asked(model), version=0) == pytest.approx(0.28, abs=1e-5)  # type: ignore[arg-type]
     weight_check.check(engine, Asked(model), version=0)  # type: ignore[arg-type]  # the learner has not moved either
     move_weights(model, 0.03)
-    with pytest.raises(TrainingError, match="the engine did not load the weights"):
+    with pytest.raises(TrainingError, match="The engine did not load the weights"):
         weight_check.check(engine, Asked(model), version=0)  # type: ignore[arg-type]
 
 
@@ -114,7 +114,7 @@ def test_a_bfloat16_engine_that_moved_may_be_as_far_from_the_learner_as_the_upda
     assert weight_check.check(engine, learner, version=0) == pytest.approx(0.165)  # type: ignore[arg-type]
     learner.logps_now[0] += 0.95
     engine.logps_now[1] += 0.001  # it says something else, but nothing of what was learnt
-    with pytest.raises(TrainingError, match="the engine did not load the weights"):
+    with pytest.raises(TrainingError, match="The engine did not load the weights"):
         weight_check.check(engine, learner, version=0)  # type: ignore[arg-type]
 
 

@@ -68,7 +68,7 @@ def test_an_audit_refuses_the_penalty_by_name_and_computes_everything_else(run: 
     (chunk,) = open_rollouts(run).chunks()
     table = chunk.table()
     assert {"valid"} == {"well_formed", "accepted", "valid"} & set(table.extra)
-    with pytest.raises(RecordError, match="has a column 'valid' but no 'well_formed'; the penalty of"):
+    with pytest.raises(RecordError, match="has a column 'valid' but no 'well_formed', which the penalty of"):
         methods.hgpo().advantage(table)
     assert WITHOUT.advantage(table).compared.any()
 

@@ -93,5 +93,5 @@ def test_a_run_that_was_closed_says_so(folder: Path) -> None:
         with pytest.raises(FileError) as caught:
             read()
         assert str(caught.value) == (
-            f"{RunPaths(folder).journal}: the run is closed; open it again to go on, or to read it"
+            f"{RunPaths(folder).journal}: the run is closed; open it again to continue or to read it"
         )

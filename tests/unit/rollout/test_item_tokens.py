@@ -98,8 +98,8 @@ def test_what_cannot_be_found_is_refused() -> None:
     with pytest.raises(RecordError) as raised:
         measure(["2"], action="egg")
     assert str(raised.value) == (
-        "task 't', rollout 0, step 0: its action does not stand in its response, so that no token can be said to be of "
-        "an item; use an action_parser that takes the action out of the response"
+        "task 't', rollout 0, step 0: the response does not contain its action, so no token belongs to an item; "
+        "use an action_parser that takes the action out of the response"
     )
     bare = Trajectory(id="a", task=Task(id="t"), rollout=0, steps=(Step(index=0, action="egg", response_ids=(1,)),))
     tools: Any = Pieces([b"", b"egg"])

@@ -189,8 +189,8 @@ def test_rollouts_of_several_steps_are_refused(part: Any) -> None:
     with pytest.raises(RecordError) as raised:
         part([[long]], Scripted(), draw=draw)
     assert str(raised.value) == (
-        f"task 'q', rollout 0: it has 2 steps, and {part.config()['kind']} goes on from parts of a first answer alone; "
-        "use it where a rollout is one answer"
+        f"task 'q', rollout 0: it has 2 steps, but {part.config()['kind']} continues parts of a first response only; "
+        "use it if a rollout is one response"
     )
 
 

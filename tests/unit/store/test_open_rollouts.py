@@ -81,7 +81,7 @@ def test_a_missing_and_an_empty_and_a_blank_file(tmp_path: Path) -> None:
     path = tmp_path / "rollouts.jsonl"
     for content, expected in (
         (None, "there is no such file; check the path"),
-        ("", "the file is empty; check that the run that wrote it got as far as its first step"),
+        ("", "the file is empty; check that the run that wrote it finished its first step"),
         ("\n", "the file holds only blank lines; check the run that wrote it"),
     ):
         if content is not None:

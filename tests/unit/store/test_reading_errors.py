@@ -42,9 +42,7 @@ def test_a_folder(tmp_path: Path) -> None:
 def test_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "empty.jsonl"
     path.touch()
-    assert message(path) == (
-        f"{path}: the file is empty; check that the run that wrote it got as far as its first step"
-    )
+    assert message(path) == (f"{path}: the file is empty; check that the run that wrote it finished its first step")
 
 
 def test_blank_lines_only(tmp_path: Path) -> None:
@@ -135,7 +133,7 @@ def test_gzip_that_is_cut_off(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(HEADER).encode() + b"\n")[:-12])
     assert message(path) == (
         f"{path}, after line 0: the gzip stream is cut off or corrupt (Compressed file ended before the end-of-stream "
-        "marker was reached); copy the file again, or repair it with `gzip -dc` as far as it goes"
+        "marker was reached); copy the file again, or recover its beginning with `gzip -dc`"
     )
 
 

@@ -253,7 +253,7 @@ def test_to_play_and_learn_at_once_on_a_gpu_takes_an_engine_with_a_process_of_it
         check_engine_gives(make("local", 1), device="cuda")
     assert str(caught.value) == (
         "rollout.lag: the engine LocalEngine shares a process with the learner, so on a GPU the learner's attention "
-        'kernels would depend on timing; give the engine its own process ([engine] kind = "server"), or set '
+        'kernels would depend on timing. Give the engine its own process ([engine] kind = "server"), or set '
         "rollout.lag to 0"
     )
     check_engine_gives(make("local", 1), device="cpu")

@@ -32,7 +32,7 @@ from tests.unit.training.runs import small_config
 TASKS = [Task(id="t1"), Task(id="t2")]
 CHECKPOINT = Path("checkpoints/0002")
 BEGAN_WITH = (
-    "go on with the settings that the run began with (config.toml has them) and with parts of your own as they were "
+    "continue with the settings that the run began with (config.toml has them) and with parts of your own as they were "
     "then, or start a new run in another folder"
 )
 COUNT = "tests.unit.parts.remembering:Count"

@@ -160,7 +160,9 @@ def test_a_loop_that_is_left_gives_the_folder_back_and_goes_on_later(tmp_path: P
 
 def test_what_is_no_settings_is_told_and_leaves_no_folder(tmp_path: Path) -> None:
     number: Any = 3
-    with pytest.raises(ConfigError, match=r"^the settings of a run are the int 3; give a dict as in a run file"):
+    with pytest.raises(
+        ConfigError, match=r"^the settings of a run are the int 3; give the path of a run file, a RunConfig, or a dict"
+    ):
         train(number, tmp_path / "run")
     with pytest.raises(ConfigError, match=r"^modell: unknown setting; did you mean 'model'"):
         open_run({**SETTINGS, "modell": {}}, tmp_path / "run")
@@ -224,7 +226,7 @@ def test_a_host_that_cannot_be_ended_leaves_neither_engine_nor_journal_nor_lock_
 def test_a_run_that_was_closed_goes_on_no_more(tmp_path: Path) -> None:
     with open_run(small_config(updates=2), tmp_path) as run:
         next(run.updates())
-    with pytest.raises(FileError, match="the run is closed; open it again to go on, or to read it"):
+    with pytest.raises(FileError, match="the run is closed; open it again to continue or to read it"):
         next(run.updates(resume=True))
     with pytest.raises(FileError, match="the run is closed"):
         run.journal.name_task_sets({})

@@ -292,7 +292,7 @@ def too_many(played: Played, tools: PlanTools) -> list[RolloutRequest]:
     [
         (nothing, "asked for nothing in the first round; ask for at least one rollout"),
         (everything, f"still asked for more after {MAX_ROUNDS} rounds; return [] to end them"),
-        (only_hinted, "asked only for rollouts with hints, which do not show what the policy can do alone"),
+        (only_hinted, "asked for no rollout that shows what the policy can do alone"),
         (too_many, "the plan called tools.fresh(-1); give a whole number of tasks, 0 or more"),
     ],
 )

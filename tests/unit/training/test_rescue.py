@@ -324,7 +324,7 @@ asked = 0
 @pytest.mark.more
 def test_tasks_whose_ids_do_not_last_are_refused_where_the_past_is_read(tmp_path: Path) -> None:
     config = small_config().model_copy(update={"env": Restless(num_words=4, length=1), "algorithm": R3})
-    with pytest.raises(ConfigError, match="derive ids from the content") as caught:
+    with pytest.raises(ConfigError, match="Derive ids from the content") as caught:
         open_run(config, tmp_path)
     first = Identity(num_words=4, length=1).task_set("train")[0].id
     assert str(caught.value).startswith(f"env: the same training task has the id '{first}-1' at first and '{first}-")

@@ -83,7 +83,7 @@ def test_environments_whose_action_rules_differ_are_refused_by_name() -> None:
         check(configure(env={"kind": "mixture", "members": [LISTING, TALKING]}, rollout=choosing))
     assert str(raised.value) == (
         "env: rollout.action_parser 'choice' fits home, which lists its possible actions, but not sums, whose actions "
-        "are free text; mix environments that fit one action parser, or set rollout.action_parser to "
+        "are free text. Mix environments that fit one action parser, or set rollout.action_parser to "
         '"whole_response" or "tagged"'
     )
     check(configure(env={"kind": "mixture", "members": [LISTING, TALKING]}))

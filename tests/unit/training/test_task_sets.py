@@ -65,7 +65,7 @@ def test_tasks_other_than_those_of_the_file_are_refused(tmp_path: Path, monkeypa
     assert refusal(config(path), tmp_path / "run", monkeypatch) == (
         f"{path}: the train task set changed: {len(before - after)} of its {len(before)} tasks are gone and "
         f"{len(after - before)} are new ({task_set_hash(other.task_set('train'))[:12]} is now "
-        f"{task_set_hash(ENV.task_set('train'))[:12]}); results on the two are not comparable; restore the fields and "
+        f"{task_set_hash(ENV.task_set('train'))[:12]}). Results on the two are not comparable. Restore the fields and "
         "data that made it, or make the file again"
     )
 

@@ -159,7 +159,7 @@ def test_a_transfer_that_opens_nothing_is_a_sentence(tmp_path: Path) -> None:
 def test_a_transfer_that_leaves_the_weights_behind_is_found_by_the_weight_check(tmp_path: Path) -> None:
     training = small_config().training.model_copy(update={"weight_sync": Idle()})
     run = open_run(small_config().model_copy(update={"training": training}), tmp_path)
-    with pytest.raises(TrainingError, match="the engine did not load the weights"):
+    with pytest.raises(TrainingError, match="The engine did not load the weights"):
         train(run)
 
 

@@ -154,7 +154,7 @@ class GameEnvironment(SteppedEnvironment):
             self._game = part.begin(task.payload["id"], task.payload["kwargs"], task.seed)
             if self._game.instance != task.payload["instance"]:
                 raise RecordError(
-                    f"task {task.id}: its seed gives another game than in the task set; use the package and Python "
+                    f"task {task.id}: its seed gives another game than in the task set. Use the package and Python "
                     "version that made the task set, and a game that does not depend on the order of a set"
                 )
             self._progress.observation = self._observe(self._game.first)

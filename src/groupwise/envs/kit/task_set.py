@@ -287,8 +287,8 @@ class TaskSetFile:
                 before, after = set(self.tasks[split]), set(now.tasks[split])
                 raise RecordError(
                     f"{name}: the {split} task set changed: {len(before - after)} of its {len(before)} tasks are gone "
-                    f"and {len(after - before)} are new ({self.hashes[split][:12]} is now {now.hashes[split][:12]}); "
-                    "results on the two are not comparable; restore the fields and data that made it, or make the "
+                    f"and {len(after - before)} are new ({self.hashes[split][:12]} is now {now.hashes[split][:12]}). "
+                    "Results on the two are not comparable. Restore the fields and data that made it, or make the "
                     "file again"
                 )
 

@@ -61,9 +61,9 @@ def check_ready(run: Run, done: int) -> None:
         advice = f"rollout.lag = 1, rollout.max_staleness = {oldest:g} and training.updates = {max(ages)}"
     raise TrainingError(
         f"{run.folder}: rollouts that are ready for the next updates are up to {oldest:g} policy versions old, but "
-        f"rollout.lag = {rollout.lag} and rollout.max_staleness = {rollout.max_staleness} train none that is older "
-        f"than {max_staleness:g}; resume with {advice} until there is a checkpoint of update {max(ages)}, then with "
-        f"these settings"
+        f"rollout.lag = {rollout.lag} and rollout.max_staleness = {rollout.max_staleness} train none older than "
+        f"{max_staleness:g} versions. Resume with {advice} until there is a checkpoint of update {max(ages)}, then "
+        "with these settings"
     )
 
 

@@ -124,8 +124,8 @@ def _make_loss_error(
     if not unhinted:
         assert isinstance(plan, Part), "a slot is filled by parts"
         return ConfigError(
-            f"update {number}: the plan {kind_of(type(plan))} asked only for rollouts with hints, which do not show "
-            "what the policy can do alone; ask for some without hint, forced tokens or a temperature too"
+            f"update {number}: the plan {kind_of(type(plan))} asked for no rollout that shows what the policy can do "
+            "alone; ask also for some without a hint, forced tokens or a temperature"
         )
     lost = [trajectory for trajectory in unhinted if not has_survived(trajectory)]
     causes = Counter(trajectory.error or trajectory.stop.value for trajectory in lost)

@@ -223,7 +223,7 @@ def _check_past_rollouts(config: RunConfig, tasks: Sequence[Task]) -> None:
         if task.id != again.id:
             raise ConfigError(
                 f"env: the same training task has the id {task.id!r} at first and {again.id!r} later, so past rollouts "
-                "cannot be found by task; derive ids from the content (`Task.create`), or leave out algorithm.replay "
+                "cannot be found by task. Derive ids from the content (`Task.create`), or leave out algorithm.replay "
                 "and algorithm.hint"
             )
 
@@ -280,7 +280,7 @@ def _check_choices(host: Host, first_tasks: Mapping[str, Task]) -> None:
         listing, silent = (", ".join(name for name, has in lists.items() if has is wanted) for wanted in (True, False))
         raise ConfigError(
             f"env: rollout.action_parser 'choice' fits {listing}, which lists its possible actions, but not {silent}, "
-            "whose actions are free text; mix environments that fit one action parser, or set rollout.action_parser to "
+            "whose actions are free text. Mix environments that fit one action parser, or set rollout.action_parser to "
             '"whole_response" or "tagged"'
         )
 
@@ -352,7 +352,7 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
     if config.rollout.lag and device == "cuda" and isinstance(config.engine, LocalEngine):
         raise ConfigError(
             f"rollout.lag: the engine {name_of(config.engine)} shares a process with the learner, so on a GPU the "
-            "learner's attention kernels would depend on timing; give the engine its own process "
+            "learner's attention kernels would depend on timing. Give the engine its own process "
             '([engine] kind = "server"), or set rollout.lag to 0'
         )
     _check_sharing(config)

@@ -38,8 +38,8 @@ def test_an_environment_with_other_tasks_is_refused() -> None:
     before, after = set(made.tasks["train"]), set(now.tasks["train"])
     assert str(raised.value) == (
         f"task_set.json: the train task set changed: {len(before - after)} of its {len(before)} tasks are gone and "
-        f"{len(after - before)} are new ({made.hashes['train'][:12]} is now {now.hashes['train'][:12]}); results on "
-        "the two are not comparable; restore the fields and data that made it, or make the file again"
+        f"{len(after - before)} are new ({made.hashes['train'][:12]} is now {now.hashes['train'][:12]}). Results on "
+        "the two are not comparable. Restore the fields and data that made it, or make the file again"
     )
 
 
