@@ -94,6 +94,14 @@ RELATIONS = {
         "For a large strength, `shrunk_hgae(lam=1, scale_by='none')` = the return less the mean over the task's steps.",
     ],
     "salt": ["Without shared edges, `salt` = its base method."],
+    "ppo": [
+        "Where all values are 0, `ppo(whiten=False)` gives each token its remaining return: `token_return`, bit-exact."
+    ],
+    "turn_ppo": [
+        "Where all values are 0, `turn_ppo(lam=1, whiten=False)` gives each step its discounted return, bit-exact.",
+        "Where every response is one token, `turn_ppo(whiten=False)` = `ppo(whiten=False)` at the same gamma and lam.",
+        "With exact values, in a world without chance, `turn_ppo(lam=0, whiten=False)` gives the true advantages.",
+    ],
     "ngrpo": ["`ngrpo(virtual=0)` = `grpo`."],
     "r3": ["With nothing to replay, rank or reflect on, `r3` = `grpo(ddof=0)`."],
     "r3_grpo_ablation": ["`r3_grpo_ablation()` = `grpo(ddof=0)`; with all three switches on it is `r3`."],

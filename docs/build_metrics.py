@@ -22,6 +22,7 @@ SECTIONS = {
     "judge": "What asking a judge came to, where it is a function or a server.",
     "shaping": "What comparing the rollouts of a group added to their rewards, where the algorithm shapes them.",
     "learner": "What the optimizer did.",
+    "critic": "What the critic learned, where the algorithm has one.",
     "weights": "Whether engine and learner have the same weights.",
     "loss": "What the loss measured, over the tokens that trained; which of them depends on the loss's parts.",
     "replicas": "What servers did, where the engine is one of servers; `N` is a server's number, from 0. Like seconds, "

@@ -35,6 +35,7 @@ SEAMS = {
     "rollout_filter": "plans",
     "loss": "loss",
     "pairing": "loss",
+    "critic": "critic",
     "engine": "engine",
     "learner": "learner",
     "weight_sync": "learner",

@@ -18,7 +18,16 @@ from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import Engine, Generation, Request, VersionSpan
 from groupwise.engines.model_source import ModelSource
 from groupwise.envs import Environment, Observation, Outcome, Progress
-from groupwise.learner import Learned, Learner, LearnerConfig, LearnerSlot, WeightSync, WeightSyncSlot
+from groupwise.learner import (
+    Learned,
+    Learner,
+    LearnerConfig,
+    LearnerSlot,
+    ValueHead,
+    ValueModel,
+    WeightSync,
+    WeightSyncSlot,
+)
 from groupwise.losses import (
     ENTROPY,
     OLD_LOGP,
@@ -129,6 +138,8 @@ __all__ = [
     "TrainingError",
     "Trajectory",
     "TrajectorySums",
+    "ValueHead",
+    "ValueModel",
     "VersionSpan",
     "WarmStartConfig",
     "WeightSync",

@@ -46,6 +46,7 @@ OWN_MODULES = {
     "sooner": "docs/learn/own_method.md",
     "rewards": "docs/learn/own_data.md",
     "my_package": "docs/howto/extending/engine.md",
+    "my_critics": "docs/howto/extending/critic.md",
 }
 """The modules into which readers copy the Python of a page; other pages may name them too."""
 OTHER_PROGRAMS = {"source", "export", "alfworld-download", "mutmut", "torchrun", "sed"}

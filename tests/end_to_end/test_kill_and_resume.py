@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 
 from benchmarks.faults.small_runs import HGPO, R3, REMEMBERING
 from benchmarks.faults.small_runs import UPDATES as FEWER
+from groupwise.learner.critic import CRITIC
 from groupwise.store.checkpoint_files import read_state
 from groupwise.training.config.run_file import load_run
 from tests.effort import THOROUGH
@@ -78,6 +79,29 @@ def test_a_run_that_replays_and_reflects_ends_alike_too(tmp_path: Path) -> None:
         assert num_replayed > 2
         assert {row["origin"] for row in whole.rollouts()} == {"fresh", "reflected"}
         assert whole.curve("shaping/groups")
+
+
+WITH_CRITIC = RUN.replace('method = "hgpo"', 'method = "ppo"\ncritic_lr = 1e-2').replace(
+    "[training.learner]", "[training.learner]\npasses = 2"
+)
+"""The same with a value model, which has weights and an optimizer of its own."""
+
+
+def test_a_run_with_a_critic_ends_alike_to_the_bit(tmp_path: Path) -> None:
+    num_kills = 10 if THOROUGH else 3
+    assert len(train_with_kills(tmp_path, num_kills=num_kills, run=WITH_CRITIC)) == num_kills
+    check_weights(tmp_path)
+    with open_journal(tmp_path / "whole") as whole, open_journal(tmp_path / "killed") as resumed:
+        check_curves(whole, resumed)
+        check_rollouts(whole, resumed, load_run(tmp_path / "killed" / "config.toml").algorithm)
+        chain = whole.check_digest_chain()
+        assert chain.fault is None
+        assert resumed.check_digest_chain() == chain
+        assert whole.curve("critic/loss")
+        assert len({value for _, value in whole.curve("critic/value")}) == UPDATES
+    for number in (0, 2, 4, 6, UPDATES):
+        files = [tmp_path / name / "checkpoints" / f"{number:04d}" / CRITIC for name in ("whole", "killed")]
+        assert files[0].read_bytes() == files[1].read_bytes()
 
 
 MEMORIES = {

@@ -85,6 +85,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
     ("loss", "first_pass", None, "nothing"),
     ("loss", "first_pass", [0.5], "a list of 1"),
     ("loss", "first_pass", {"mean": 0.5}, "a dict of 1"),
+    ("critic", "__call__", 0.5, "the float 0.5"),
     ("pairing", "__call__", [(0, 1)], "a list of 1"),
     ("pairing", "__call__", Pair(0, 1), "a Pair of 6"),
     ("pairing", "__call__", [Pair(0, 2)], "a list of 1"),

@@ -9,8 +9,8 @@ import numpy as np
 
 import groupwise
 from groupwise import methods
-from tests.oracles.variants import Variant
-from tests.strategies import DYADIC, UNIT_REWARDS, Row, columns_of, step_rows
+from tests.oracles.variants import WITH_CRITIC, Variant
+from tests.strategies import DYADIC, UNIT_REWARDS, Row, columns_of, step_rows, with_values
 
 
 def table_of(rows: Sequence[Row]) -> groupwise.StepTable:
@@ -37,6 +37,8 @@ def rows_for(
         return step_rows(rewards=rewards.map(lambda reward: -abs(reward)), **shape)
     if variant.method in {"a_grae", "after_polychromic"}:
         return step_rows(rewards=UNIT_REWARDS, terminal=True, **shape)
+    if variant.method in WITH_CRITIC:
+        return step_rows(rewards=rewards, **shape).map(with_values)
     return step_rows(rewards=rewards, **shape)
 
 

@@ -78,11 +78,13 @@ SHIFT: dict[str, str] = {
     "dgpo": "with accuracy",
     "a_grae": "changes",
     "after_polychromic": "changes",
+    "ppo": "changes",
+    "turn_ppo": "changes",
 }
 """outcome: adding a constant to what each rollout earns changes nothing (gamma 1). reward: adding it to each step's
 reward changes nothing. with best: if `best` moves too. with accuracy: if the table has its own accuracy column.
-changes: the level of a return matters: it is read as a success rate (of a set, times its variety), or counts
-itself."""
+changes: the level of a return matters: it is read as a success rate (of a set, times its variety), counts itself, or
+is compared with a critic's value."""
 
 SCALE: dict[str, str] = {
     "dr_grpo": "linear",
@@ -147,6 +149,8 @@ SCALE: dict[str, str] = {
     "a_grae": "changes",
     "after_polychromic": "linear within [0, 1]",
     "after_dsdr": "invariant above its floor",
+    "ppo": "changes",
+    "turn_ppo": "changes",
 }
 """What multiplying every reward by a positive factor does, at the default settings."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from tests.oracles.batchwide import a_grae, dgpo, reinforce_pp, reinforce_pp_baseline
+from tests.oracles.critics import ppo, turn_ppo
 from tests.oracles.diversity import after_dsdr
 from tests.oracles.doubt import gardo
 from tests.oracles.edges import salt
@@ -87,13 +88,18 @@ ORACLES: dict[str, Callable[..., Result]] = {
     "w_dpo": grpo,
     "step_apo": grpo,
     "p3o": rloo,
+    "ppo": ppo,
+    "turn_ppo": turn_ppo,
 }
 
-DISCOUNTED = {"gagpo", "gigpo", "hgae", "shrunk_hgae", "hgpo", "mars", "r3_hgpo", "reinforce_pp"}
+DISCOUNTED = {"gagpo", "gigpo", "hgae", "shrunk_hgae", "hgpo", "mars", "r3_hgpo", "reinforce_pp", "ppo"}
 """Methods with a gamma."""
 
-BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae", "mars"}
+BATCH_WIDE = {"reinforce_pp", "reinforce_pp_baseline", "dgpo", "a_grae", "mars", "turn_ppo"}
 """Methods that read other tasks by design."""
+
+WITH_CRITIC = {"ppo", "turn_ppo"}
+"""Methods that read what a critic says of each step: `tests.strategies.with_values` makes it up."""
 
 
 WITHOUT_INFO: dict[str, dict[str, object]] = {
@@ -128,6 +134,8 @@ class Variant:
         return (
             self.method in {"dr_grpo", "rloo", "p3o", "rec", "opmd", "asymre", "gardo", "seeupo"}
             or self.method in {"pav", "gtpo", "spo_chain", "spae", "after_vsrm", "bcpg_nsa", "after_polychromic"}
+            or self.method == "ppo"
+            or (self.method == "turn_ppo" and self.hyper.get("whiten") is False)
             or "none" in (self.hyper.get("scale"), self.hyper.get("scale_by"))
             or self.hyper.get("base") == "rloo"
         )
@@ -276,6 +284,8 @@ VARIANTS: list[Variant] = [
     *_variants("a_grae", {}, {"alpha": 0.5}, {"reference": True}),
     *_variants("mars", {}, {"scale": "std"}, {"whiten": True}, {"scale": "std", "whiten": True}),
     *_variants("step_grpo", {}, {"eps": 1e-4}),
+    *_variants("ppo", {}, {"lam": 0.0}, {"lam": 0.95}),
+    *_variants("turn_ppo", {}, {"whiten": False}, {"whiten": False, "gamma": 0.5, "lam": 0.0}, {"gamma": 1, "lam": 1}),
 ]
 
 LAW_VARIANTS: list[Variant] = [

@@ -59,7 +59,21 @@ scale = "no_scale"
 )
 
 
-@pytest.mark.parametrize("run_file", [CREDIT, MEMORY], ids=["credit", "memory"])
+CRITIC = (
+    SMALL_RUN
+    + """
+[algorithm]
+method = "turn_ppo"
+
+[algorithm.critic]
+kind = "page_critic:Huber"
+by = "step"
+learning_rate = 1e-3
+"""
+)
+
+
+@pytest.mark.parametrize("run_file", [CREDIT, MEMORY, CRITIC], ids=["credit", "memory", "critic"])
 def test_the_parts_of_the_pages_train_and_are_explained(tmp_path: Path, run_file: str) -> None:
     for page in (ROOT / "docs" / "howto" / "extending").glob("*.md"):
         code = "\n\n".join(BLOCK.findall(page.read_text(encoding="utf-8")))

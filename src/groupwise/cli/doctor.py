@@ -31,6 +31,7 @@ SETTING_TO_CHANGE = {
     "reference": "a loss without a reference",
     "gradients": "model.lora_rank",
     "optimizer": "model.lora_rank",
+    "critic": 'the critic "value_head"',
     "activations": "training.learner: token_budget, checkpoint_layers",
     "work space": "training.learner: token_budget",
     "engine": "engine.precision",

@@ -46,6 +46,18 @@ from groupwise.credit.filters import (
     ZeroSpread,
 )
 from groupwise.credit.function_reward import FunctionReward
+from groupwise.credit.gae import (
+    CRITIC_VALUE,
+    CRITIC_VALUES,
+    compute_gae,
+    derive_sum,
+    find_surprises,
+    find_value_targets,
+    list_rewards,
+    place_rewards,
+    read_step_values,
+    read_token_values,
+)
 from groupwise.credit.groupers import ByBranch, ByHistory, ByRollout, ByState, ByTask, Peers
 from groupwise.credit.rewards import (
     BrevityReward,

@@ -88,7 +88,7 @@ def _check_numbers(table: StepTable, step: int, numbers: Any, num: int, name: st
 
 
 def read_token_numbers(
-    table: StepTable, tokens: TokenTable, name: str, *, measure: str, skipped: BoolArray | None = None
+    table: StepTable, tokens: TokenTable, name: str, *, writer: str, skipped: BoolArray | None = None
 ) -> FloatArray:
     """A column with one number per sampled token (K); the tokens of the steps in `skipped` (S) get 0."""
     column, length = table.column(name), np.bincount(tokens.row, minlength=len(table)).tolist()
@@ -100,7 +100,7 @@ def read_token_numbers(
         elif not isinstance(own, list | tuple) or len(own) != num:
             raise RecordError(
                 f"{table.describe_step(step)}: {name} does not have one number for each of its {num} sampled tokens; "
-                f"add the scorer {measure}"
+                f"add {writer}"
             )
         numbers += own
     return np.array(numbers, dtype=np.float64)

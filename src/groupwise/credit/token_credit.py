@@ -14,6 +14,8 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from groupwise.credit.answer_segments import ENDS, VALUES, read_comparison, read_segments, read_token_numbers
+from groupwise.credit.gae import derive_sum, find_surprises, place_rewards
+from groupwise.credit.signals import discount
 from groupwise.data.credit import Credit, Derivation, OwnTokenTrace, TokenCredit, TokenTrace, describe_mask
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
@@ -53,7 +55,7 @@ class TokenReturn(Part, slot="token_credit"):
         return frozenset({REFERENCE} if self.kl else ())
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
-        return train_all(add_later(self._pay(table, tokens), table, tokens, share=self.gamma), self)
+        return train_all(discount(self._pay(table, tokens), table.rollout[tokens.row], self.gamma), self)
 
     def _pay(self, table: StepTable, tokens: TokenTable) -> FloatArray:
         """The reward of each token alone (K)."""
@@ -61,46 +63,14 @@ class TokenReturn(Part, slot="token_credit"):
         if not self.kl:
             return rewards
         known = read_token_numbers(
-            table, tokens, REFERENCE, measure="reference_score, by_token = true", skipped=table.off_policy
+            table, tokens, REFERENCE, writer="the scorer reference_score, by_token = true", skipped=table.off_policy
         )
         apart = np.where(table.off_policy[tokens.row], 0.0, tokens.column("logp", table) - known)
         return rewards - self.kl * apart
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
-        return _derive_sum(self._pay(table, tokens), table, tokens, token, share=self.gamma)
-
-
-def place_rewards(table: StepTable, tokens: TokenTable) -> FloatArray:
-    """Put each step's reward on its last token (K); that of a step without tokens goes on the last token before it."""
-    rewards = np.zeros(len(tokens))
-    amounts = table.reward
-    if "outcome" in table.extra:  # it replaces the rewards: all of it on the last step
-        amounts = np.where(np.append(table.rollout[1:] != table.rollout[:-1], True), table.episode_return, 0.0)
-    last = np.searchsorted(tokens.row, np.arange(len(table)), side="right") - 1
-    for token, rollout, amount in zip(last.tolist(), table.rollout.tolist(), amounts.tolist(), strict=True):
-        if token >= 0 and table.rollout[tokens.row[token]] == rollout:
-            rewards[token] += amount
-    return rewards
-
-
-def add_later(amounts: FloatArray, table: StepTable, tokens: TokenTable, *, share: float) -> FloatArray:
-    """Add to each token's amount `share` times the sum of the next token of its rollout (K)."""
-    sums, rollout, after = amounts.tolist(), table.rollout[tokens.row].tolist(), 0.0
-    for token in range(len(sums) - 1, -1, -1):
-        if token + 1 == len(sums) or rollout[token + 1] != rollout[token]:
-            after = 0.0
-        after = sums[token] = sums[token] + share * after
-    return np.array(sums, dtype=np.float64)
-
-
-def _derive_sum(amounts: FloatArray, table: StepTable, tokens: TokenTable, token: int, *, share: float) -> Derivation:
-    """Sum over the tokens of a rollout from one on, each multiplied by `share` once more."""
-    rollout = table.rollout[tokens.row]
-    later = [k for k in range(token, len(tokens)) if rollout[k] == rollout[token]]
-    value = sum(share ** (k - token) * float(amounts[k]) for k in later)
-    members = tuple((k, float(amounts[k])) for k in later if amounts[k])
-    words = f"sum over {len(members)} tokens of {share:.6g}^distance x what it brought = {value:.6g}"
-    return Derivation(value=value, formula=words, members=members)
+        paid, rollout = self._pay(table, tokens), table.rollout[tokens.row]
+        return derive_sum(paid, rollout, token, share=self.gamma, unit="tokens")
 
 
 class WhitenedTokens(Part, slot="token_credit"):
@@ -235,18 +205,16 @@ class TokenGae(Part, slot="token_credit"):
 
     def __call__(self, table: StepTable, credit: Credit, tokens: TokenTable) -> TokenCredit:
         surprise = self._find_surprise(table, credit, tokens)
-        return train_all(add_later(surprise, table, tokens, share=self.gamma * self.lam), self)
+        return train_all(discount(surprise, table.rollout[tokens.row], self.gamma * self.lam), self)
 
     def _find_surprise(self, table: StepTable, credit: Credit, tokens: TokenTable) -> FloatArray:
         """delta of each token (K)."""
         value = _read_values(table, credit, tokens)
-        rollout, following = table.rollout[tokens.row], np.zeros(len(tokens))
-        following[:-1] = np.where(rollout[1:] == rollout[:-1], value[1:], 0.0)
-        return place_rewards(table, tokens) + self.gamma * following - value
+        return find_surprises(place_rewards(table, tokens), value, table.rollout[tokens.row], gamma=self.gamma)
 
     def derive(self, table: StepTable, credit: Credit, tokens: TokenTable, token: int) -> Derivation:
         surprise = self._find_surprise(table, credit, tokens)
-        return _derive_sum(surprise, table, tokens, token, share=self.gamma * self.lam)
+        return derive_sum(surprise, table.rollout[tokens.row], token, share=self.gamma * self.lam, unit="tokens")
 
 
 def _read_values(table: StepTable, credit: Credit, tokens: TokenTable) -> FloatArray:

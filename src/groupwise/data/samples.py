@@ -21,6 +21,18 @@ Values = float | Sequence[float]
 """For one sample: one number for all its sampled tokens, or one per token."""
 
 
+class ValueTargets(NamedTuple):
+    """What a critic said of a sample, and what it should have said.
+
+    One number each per sampled token, or a single one for the state in which the step begins.
+    """
+
+    values: tuple[float, ...]
+    """The values that the critic gave before the update."""
+    returns: tuple[float, ...]
+    """The returns that it learns."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
     """One training sequence with the advantages of its sampled tokens.
@@ -63,6 +75,8 @@ class Sample:
     """Numbers for the loss by name, the same for all its tokens; the loss declares the names."""
     channels: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict, hash=False)
     """Further advantages for the loss by name: one for the whole response, or one per sampled token."""
+    targets: ValueTargets | None = None
+    """What a critic learns from it; None = there is no critic."""
 
     @property
     def name(self) -> str:

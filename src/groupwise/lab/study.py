@@ -195,6 +195,8 @@ def credit_recording(algorithm: Algorithm, recording: Recording, *, tools: LabTo
     So replayed rollouts, states of parts and rollouts with a hint are left out. Of several channels, only the first
     (`advantage`) counts.
     """
+    if algorithm.critic is not None:
+        raise ConfigError(f"{name_of(algorithm.critic)} learns during a run, and the lab trains no critic")
     for part in algorithm.scorers or ():
         for need in sorted(part.needs - tools.gives):
             raise ConfigError(f"{name_of(part)} needs {need!r}, which the lab's policy does not have")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
-from groupwise.parts.part import Part, Slot
-from groupwise.parts.slots import Loss
+from groupwise.losses import Tensor, TokenLoss
+from groupwise.parts.part import Part, Positive, Share, Slot
+from groupwise.parts.slots import Critic, Loss
 
 if TYPE_CHECKING:
     from groupwise.learner.protocol import Learner
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 # Schedules: the fraction of the learning rate that each optimizer step uses.
 #
 # A schedule depends only on the number of optimizer steps made so far, so a resumed run continues exactly. An update
-# makes `passes x minibatches` optimizer steps, one by default.
+# makes `passes x minibatches` optimizer steps, one by default; with `minibatch_samples`, as many as its samples fill.
 
 
 class Schedule(Protocol):
@@ -91,6 +92,71 @@ class Cosine(Linear, slot="schedule"):
 ScheduleSlot = Annotated[Schedule, Slot("schedule")]
 
 
+def check_positive_or_off(value: object) -> object:
+    if value != "off" and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+        raise ValueError(f'found {value!r}; give a number above 0, or "off"')
+    return value
+
+
+# Critics: what a learner trains beside the policy, if the algorithm has one.
+
+
+class ValueHead(Part, slot="critic"):
+    """A linear head on the policy's last hidden state; it learns alone and does not train the policy.
+
+        V = w . h + b
+        loss = mean of max((V - G)^2, (clip(V, V_old - value_clip, V_old + value_clip) - G)^2) / 2
+
+    V_old is the recorded value of a state, G its return: V_old plus the advantage by GAE, with this part's gamma and
+    lam.
+
+    Source: the clipped value loss of OpenAI's baselines, as later libraries compute it. **Choices.** The value of a
+    token is read where the token is predicted; that of a step at the last token of its prompt. The head begins at 0.
+    The gradient stops at the policy's trunk, so the policy learns the same as without the critic, given the advantages.
+    Every state counts the same. States of steps or tokens that do not train do not count. The critic makes as many
+    optimizer steps as the policy, on the same mini-batches and before it, with the learner's schedule, betas, eps,
+    weight decay and `max_grad_norm`.
+    """
+
+    owns_trunk: ClassVar[bool] = False
+    by: Literal["token", "step"] = "token"
+    """Which states are valued: those before each sampled token, or those in which steps begin."""
+    gamma: Share = 1.0
+    """Discount of the returns, from one token or step to the next."""
+    lam: Share = 1.0
+    """Fraction of the next place's advantage in the returns: 1 = what was sampled."""
+    learning_rate: Positive = 1e-5
+    """Largest learning rate of the critic."""
+    value_clip: Positive | Literal["off"] = 0.5
+    """How far the loss lets a value move away from its recorded one; "off" = no bound."""
+
+    @field_validator("value_clip", mode="before")
+    @classmethod
+    def _is_width_or_off(cls, value: object) -> object:
+        return check_positive_or_off(value)
+
+    def __call__(self, value_T: Tensor, old_T: Tensor, return_T: Tensor) -> TokenLoss:
+        free_T = (value_T - return_T).square()
+        if self.value_clip == "off":
+            return TokenLoss(loss=free_T / 2)
+        held_T = (value_T.clamp(old_T - self.value_clip, old_T + self.value_clip) - return_T).square()
+        return TokenLoss(loss=free_T.maximum(held_T) / 2, clipped={"value": held_T > free_T})
+
+
+class ValueModel(ValueHead, slot="critic"):
+    """A copy of the policy's model with a linear head; all of it learns.
+
+        V = w . h + b,   h the last hidden state of the copy;   the loss is that of `value_head`
+
+    Source: training with two models, as in InstructGPT (arXiv:2203.02155). **Choices.** The copy is made of the policy
+    at the beginning of the run, after a warm start. What is frozen in the policy (below an adapter) is frozen in the
+    copy. It needs as much memory as the policy: weights, gradients and optimizer state. All else is as for
+    `value_head`.
+    """
+
+    owns_trunk: ClassVar[bool] = True
+
+
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -123,6 +189,12 @@ class LearnerConfig(Part, slot="learner"):
     """Passes over an update's samples; after the first optimizer step they are off-policy."""
     minibatches: Annotated[int, Field(ge=1)] = 1
     """Optimizer steps per pass. Groups are not divided; with fewer groups than mini-batches, trajectories are not."""
+    minibatch_samples: Annotated[int, Field(ge=1)] | None = None
+    """Samples per optimizer step, in place of a number of steps; the last mini-batch may have fewer. Groups are
+    divided. None = `minibatches` says it."""
+    minibatch_order: Literal["shuffled", "as_sampled"] = "shuffled"
+    """With `minibatch_samples`: the order in which samples are cut into mini-batches. shuffled = by a seed that follows
+    from the number of optimizer steps so far."""
     token_budget: Annotated[int, Field(ge=1)] = 8192
     """Most distinct tokens in a micro-batch."""
     share_prefixes: bool = True
@@ -137,9 +209,16 @@ class LearnerConfig(Part, slot="learner"):
     @field_validator("max_grad_norm", mode="before")
     @classmethod
     def _is_length_or_off(cls, value: object) -> object:
-        if value != "off" and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
-            raise ValueError(f'found {value!r}; give a number above 0, or "off"')
-        return value
+        return check_positive_or_off(value)
+
+    @model_validator(mode="after")
+    def _counts_once(self) -> LearnerConfig:
+        if self.minibatch_samples is not None and self.minibatches > 1:
+            raise ValueError(
+                f"minibatch_samples = {self.minibatch_samples} and minibatches = {self.minibatches} both say how an "
+                "update is divided; leave out one of the two"
+            )
+        return self
 
     @model_validator(mode="after")
     def _can_round(self) -> LearnerConfig:
@@ -150,10 +229,10 @@ class LearnerConfig(Part, slot="learner"):
             )
         return self
 
-    def open(self, model: Any, loss: Loss, *, temperature: float) -> Learner:
+    def open(self, model: Any, loss: Loss, *, temperature: float, critic: Critic | None = None) -> Learner:
         from groupwise.learner.local import LocalLearner  # it needs torch
 
-        return LocalLearner(model, loss, self, temperature=temperature)
+        return LocalLearner(model, loss, self, temperature=temperature, critic=critic)
 
 
 class ShardedLearnerConfig(LearnerConfig, slot="learner"):
@@ -182,8 +261,10 @@ class ShardedLearnerConfig(LearnerConfig, slot="learner"):
                 )
         return self
 
-    def open(self, model: Any, loss: Loss, *, temperature: float, device: Any = None) -> Learner:
+    def open(
+        self, model: Any, loss: Loss, *, temperature: float, critic: Critic | None = None, device: Any = None
+    ) -> Learner:
         """Open the learner over all ranks; `device` = of the shards, None = where the model is."""
         from groupwise.learner.sharded import open_sharded_learner  # it needs torch
 
-        return open_sharded_learner(model, loss, self, temperature=temperature, device=device)
+        return open_sharded_learner(model, loss, self, temperature=temperature, device=device, critic=critic)

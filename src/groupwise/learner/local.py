@@ -33,8 +33,9 @@ from groupwise.data.seeds import seed_of
 from groupwise.data.segments import FloatArray
 from groupwise.learner import local_files
 from groupwise.learner.config import LearnerConfig
+from groupwise.learner.critic import LocalCritic, copy_trunk, read_critic, save_critic
 from groupwise.learner.micro_batches import MicroBatch, make_micro_batches, scale_credit, split_into_stages
-from groupwise.learner.optimizers import open_optimizer
+from groupwise.learner.optimizers import find_norm, measure_length, open_optimizer
 from groupwise.learner.protocol import Learned, ReportEpoch
 from groupwise.losses.policy_loss import Tally
 from groupwise.losses.token_columns import ENTROPY, OLD_LOGP, REFERENCE_LOGP, TokenColumns
@@ -44,7 +45,7 @@ from groupwise.models.forward import Forward
 from groupwise.models.pack import spread_over_tokens
 from groupwise.models.quantised import is_quantised, merge_quantised
 from groupwise.parts.part import name_of
-from groupwise.parts.slots import Loss
+from groupwise.parts.slots import Critic, Loss
 from groupwise.system.errors import ConfigError, RecordError, TrainingError
 from groupwise.system.text import describe_value
 
@@ -70,10 +71,14 @@ class LocalLearner:
         config: LearnerConfig,
         *,
         temperature: float = 1.0,
+        critic: Critic | None = None,
         forward: Forward | None = None,
     ) -> None:
+        trunk = None
         if forward is None:  # a caller that passes one has checked the model already
             check_trainable(model, config)
+            if critic is not None and critic.owns_trunk:
+                trunk = Forward(copy_trunk(model), config)  # copied before layers are compiled
         self.forward = forward or Forward(model, config)
         self.model = self.forward.model
         self._loss, self._config, self._temperature = loss, config, temperature
@@ -96,6 +101,9 @@ class LocalLearner:
         )
         self.steps = 0
         self._failed_mid_update: str | None = None
+        self._critic: LocalCritic | None = None
+        if critic is not None and forward is None:
+            self._critic = LocalCritic(critic, config, trunk or self.forward, lay_out=self._micro_batches)
 
     @property
     def vocabulary_size(self) -> int:
@@ -139,9 +147,13 @@ class LocalLearner:
         self._check_whole()
         save_model(self.model, folder)
         local_files.save_optimizer(folder, local_files.name_optimizer_tensors(self.model, self.optimizer))
+        if self._critic is not None:
+            save_critic(folder, self._critic.tensors())
 
     def load(self, folder: Path, *, steps: int) -> None:
         weights, moments = local_files.read_checkpoint_tensors(folder, self.model, self.optimizer)
+        if self._critic is not None:
+            self._critic.load(read_critic(folder, self._critic).items())
         self.model.load_state_dict(weights, strict=False)
         local_files.put_optimizer_tensors(self.model, self.optimizer, moments)
         self.optimizer.zero_grad(set_to_none=True)  # left by a backward pass that failed
@@ -191,7 +203,16 @@ class LocalLearner:
             losses.append(total / weight)
             if report is not None:
                 report(tuple(losses), settings.epochs)  # a copy, so the callback cannot change it
+        if self._critic is not None:
+            self._critic.start_from(self.model)
         return losses
+
+    def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """What the critic says of the state before each token of each response."""
+        self._check_whole()
+        if self._critic is None:
+            raise TrainingError("the learner has no critic; open it with one (algorithm.critic)")
+        return self._critic.values(samples)
 
     @torch.no_grad()
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
@@ -211,7 +232,16 @@ class LocalLearner:
         if not training:
             raise TrainingError("no sample of the update trains; leave the update out")
         ordered = split_into_stages(self._loss, training) if hasattr(self._loss, "order_turns") else [training]
-        stages = [_deal_minibatches(stage, config.minibatches, whole=whole) for stage in ordered]
+        stages = [
+            _deal_minibatches(stage, config.minibatches, whole=whole)
+            if config.minibatch_samples is None
+            else cut_minibatches(
+                stage,
+                config.minibatch_samples,
+                seed=seed_of("minibatches", self.steps) if config.minibatch_order == "shuffled" else None,
+            )
+            for stage in ordered
+        ]
         batches = [batch for stage in stages for batch in stage]
         shares = [totals]
         if len(batches) > 1:
@@ -238,6 +268,7 @@ class LocalLearner:
                 f"{num_passes}; adding their gradients up takes {describe_gradients(self._trained)}. Set "
                 f"apply_gradients = 'together', or raise token_budget (now {config.token_budget}) or minibatches"
             )
+        of_critic = {} if self._critic is None else self._critic.learn(batches, steps=self.steps)
         tallies: dict[str, Tally] = {}
         steps: list[tuple[float, float]] = []
         waiting: list[Batch] = list(zip(packed, shares, strict=True))
@@ -256,6 +287,7 @@ class LocalLearner:
             "learner/learning_rate": self.optimizer.param_groups[0]["lr"],
             "learner/optimizer_steps": float(self.steps),
             "learner/computed": sum(map(len, with_credit)) / sum(map(len, batches)),
+            **of_critic,
         }
         if any(with_credit):
             # A metric without tokens is left out: it is not 0.
@@ -389,10 +421,7 @@ class LocalLearner:
             group["lr"] = self._config.learning_rate * self._config.schedule(self.steps)
 
     def _find_norm(self) -> torch.Tensor:
-        gradients = [value.grad for value in self._trained.values() if value.grad is not None]
-        if min([gradient.dtype.itemsize for gradient in gradients]) >= 4:
-            return nn.utils.get_total_norm(gradients)
-        return measure_length(torch.stack([measure_length(gradient) for gradient in gradients]))
+        return find_norm(self._trained.values())
 
     def _find_bad_gradient(self) -> str:
         gradients = ((name, value.grad) for name, value in self._trained.items() if value.grad is not None)
@@ -427,6 +456,21 @@ def _deal_minibatches(samples: Sequence[Sample], num: int, *, whole: bool = Fals
     return [batch for batch in minibatches if batch]
 
 
+def cut_minibatches(samples: Sequence[Sample], size: int, *, seed: int | None) -> list[list[Sample]]:
+    """Cut samples into mini-batches of one size, the last with the rest; `seed` = of their order, None = as they are.
+
+    >>> from groupwise.data.samples import Sample
+    >>> fields = {"prompt_ids": (1,), "response_ids": (2,), "advantage": 1.0, "step": 0, "group": 0}
+    >>> samples = [Sample(**fields, trajectory=number) for number in range(1500)]
+    >>> [len(batch) for batch in cut_minibatches(samples, 256, seed=0)]
+    [256, 256, 256, 256, 256, 220]
+    """
+    ordered = list(samples)
+    if seed is not None:
+        Random(seed).shuffle(ordered)
+    return [ordered[first : first + size] for first in range(0, len(ordered), size)]
+
+
 def check_trainable(model: PreTrainedModel, config: LearnerConfig) -> None:
     """Fail if no weight of a model trains, if one is too narrow to train, or if gradient checkpointing is on."""
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
@@ -458,12 +502,6 @@ def describe_gradients(weights: Mapping[str, nn.Parameter]) -> str:
     num = sum(value.numel() for value in weights.values())
     size = sum(value.nbytes for value in weights.values())
     return f"{size / 2**30:.2f} GiB for the gradients of {num:,} weights"
-
-
-def measure_length(gradient: torch.Tensor) -> torch.Tensor:
-    """The norm of a gradient, in float32 or better."""
-    length: torch.Tensor = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
-    return length
 
 
 def find_cause(columns: TokenColumns) -> str:

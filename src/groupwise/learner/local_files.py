@@ -70,7 +70,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def name_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    names = [*_list_trained(model)]
+    names = [*list_trained(model)]
     state = optimizer.state_dict()["state"]
     return {
         f"{names[number]}/{key}": value if isinstance(value, torch.Tensor) else torch.tensor(value)
@@ -82,7 +82,7 @@ def name_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -
 def put_optimizer_tensors(
     model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]
 ) -> None:
-    place = {name: number for number, name in enumerate(_list_trained(model))}
+    place = {name: number for number, name in enumerate(list_trained(model))}
     state: dict[int, dict[str, torch.Tensor]] = {}
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")
@@ -135,7 +135,7 @@ def _find_other_moment(
     model: nn.Module, tensors: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer | None
 ) -> tuple[str | None, str | None]:
     """The first difference of a stored optimizer state, as text: in the model, or else in the kind of optimizer."""
-    trained, stored = _list_trained(model), dict[str, set[str]]()
+    trained, stored = list_trained(model), dict[str, set[str]]()
     for key, value in tensors.items():
         name, _, entry = key.rpartition("/")
         if name not in trained:
@@ -154,5 +154,5 @@ def _find_other_moment(
     return None, None
 
 
-def _list_trained(model: nn.Module) -> dict[str, nn.Parameter]:
+def list_trained(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: value for name, value in model.named_parameters() if value.requires_grad}

@@ -7,7 +7,7 @@ Source: Dettmers et al. 2022 (arXiv:2110.02861) for the blocks and their code; t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -67,6 +67,20 @@ def plan_state(optimizer: torch.optim.Optimizer | None, value: torch.Tensor) -> 
         "exp_avg": (value.shape, value.dtype),
         "exp_avg_sq": (value.shape, value.dtype),
     }
+
+
+def find_norm(weights: Iterable[nn.Parameter]) -> torch.Tensor:
+    """The norm of the whole gradient."""
+    gradients = [value.grad for value in weights if value.grad is not None]
+    if min([gradient.dtype.itemsize for gradient in gradients]) >= 4:
+        return nn.utils.get_total_norm(gradients)
+    return measure_length(torch.stack([measure_length(gradient) for gradient in gradients]))
+
+
+def measure_length(gradient: torch.Tensor) -> torch.Tensor:
+    """The norm of a gradient, in float32 or better."""
+    length: torch.Tensor = torch.linalg.vector_norm(gradient, dtype=torch.promote_types(gradient.dtype, torch.float32))
+    return length
 
 
 class LeanAdamW(torch.optim.Optimizer):

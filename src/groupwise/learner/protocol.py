@@ -100,13 +100,22 @@ class ClosingLearner(Protocol):
         """Release what the learner holds outside this process; what is already gone is no error."""
 
 
+@runtime_checkable
+class GivesValues(Protocol):
+    """A learner with a critic."""
+
+    def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """What the critic says of the state before each token of each response."""
+
+
 class LearnerPart(Protocol):
     """Fills the slot `learner`: opens a learner on the model of the run."""
 
     def open(self, model: Any, loss: Loss, *, temperature: float) -> Learner:
         """Open a learner that minimizes a loss; it owns the transformers model from now on.
 
-        The temperature divides the logits, as in sampling.
+        The temperature divides the logits, as in sampling. If the algorithm has a critic, it is passed as `critic`.
+        Then the learner also has `values`, and `learn` trains the critic on `Sample.targets`.
         """
 
 

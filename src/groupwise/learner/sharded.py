@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -18,14 +20,16 @@ from groupwise.data.samples import PolicyRole, PromptAndResponse, Sample, Totals
 from groupwise.data.segments import FloatArray
 from groupwise.learner import shards
 from groupwise.learner.config import ShardedLearnerConfig
+from groupwise.learner.critic import LocalCritic, copy_trunk, read_critic
 from groupwise.learner.local import LocalLearner, Reference, check_trainable, find_cause, merge_summaries
 from groupwise.learner.local_files import read_weights
 from groupwise.learner.micro_batches import MicroBatch
+from groupwise.learner.optimizers import find_norm
 from groupwise.learner.protocol import Learned, ReportEpoch
 from groupwise.learner.ranks import AgreedFault, Ranks
 from groupwise.losses.policy_loss import Tally
 from groupwise.models.causal_lm import CausalLM, read_memory_size
-from groupwise.parts.slots import Loss
+from groupwise.parts.slots import Critic, Loss
 from groupwise.system.errors import ConfigError, TrainingError
 from groupwise.system.processes import read_started_rank
 
@@ -40,6 +44,7 @@ def open_sharded_learner(
     *,
     temperature: float,
     device: torch.device | None = None,
+    critic: Critic | None = None,
 ) -> LedLearner:
     """Open the learner on rank 0; it takes the weights out of the given model.
 
@@ -51,19 +56,30 @@ def open_sharded_learner(
             "groupwise train"
         )
     device = next(model.parameters()).device if device is None else device
-    return LedLearner(open_rank(model, loss, config, temperature=temperature, device=device))
+    return LedLearner(open_rank(model, loss, config, temperature=temperature, device=device, critic=critic))
 
 
 def open_rank(
-    model: PreTrainedModel | None, loss: Loss, config: ShardedLearnerConfig, *, temperature: float, device: torch.device
+    model: PreTrainedModel | None,
+    loss: Loss,
+    config: ShardedLearnerConfig,
+    *,
+    temperature: float,
+    device: torch.device,
+    critic: Critic | None = None,
 ) -> RankLearner:
-    """Join the other ranks and take this one's shards of the model; only rank 0 passes a model."""
+    """Join the other ranks and take this one's shards of the model; only rank 0 passes a model.
+
+    All ranks pass the same critic.
+    """
     check_gpus(device)
     ranks = Ranks(device, timeout=config.timeout)
     try:
         outline = shards.share_outline(model, ranks)
         keeps_whole = _choose_gathering(outline.model, config, ranks)
-        return RankLearner(outline, loss, config, ranks, temperature=temperature, keeps_whole=keeps_whole)
+        return RankLearner(
+            outline, loss, config, ranks, temperature=temperature, keeps_whole=keeps_whole, critic=critic
+        )
     except BaseException as error:
         ranks.leave(error)
         raise
@@ -138,6 +154,9 @@ class LedLearner:
 
     def hidden_states(self, pairs: Sequence[PromptAndResponse]) -> list[FloatArray]:
         return cast(list[FloatArray], self._lead("hidden_states", pairs))
+
+    def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        return cast(list[tuple[float, ...]], self._lead("values", samples))
 
     def weights(self) -> dict[str, torch.Tensor]:
         return cast(dict[str, torch.Tensor], self._lead("give_weights"))
@@ -243,12 +262,19 @@ class RankLearner(LocalLearner):
         *,
         temperature: float,
         keeps_whole: bool,
+        critic: Critic | None = None,
     ) -> None:
         self.ranks, self._outline = ranks, outline
         check_trainable(outline.model, config)
+        trunk = None
+        if critic is not None and critic.owns_trunk:  # copied before the weights are divided
+            copies = {name: value.clone() for name, value in outline.weights.items()}
+            trunk = shards.ShardedForward(copy_trunk(outline.model), copies, config, ranks, keeps_whole=keeps_whole)
         forward = shards.ShardedForward(outline.model, outline.weights, config, ranks, keeps_whole=keeps_whole)
         super().__init__(outline.model, loss, config, temperature=temperature, forward=forward)
         self._keeps_whole = keeps_whole
+        if critic is not None:
+            self._critic = RankCritic(critic, config, trunk or forward, lay_out=self._micro_batches, ranks=ranks)
 
     def _make_reference(self) -> Reference:
         return ShardedReference(self.model, self.forward)
@@ -315,12 +341,28 @@ class RankLearner(LocalLearner):
 
     def save(self, folder: Path) -> None:
         shards.write_whole(folder, self.model, self.optimizer, self.ranks)
+        if self._critic is not None:
+            shards.write_critic(folder, self._critic.tensors(), self.ranks)
 
     def load(self, folder: Path, *, steps: int) -> None:
         """Load what `save` wrote, on any number of ranks: rank 0 reads and sends the shards."""
         self.forward.drop_whole()
+        of_critic = {} if self._critic is None else self._read_critic(folder, self._critic)
         shards.load_shares(folder, self.model, self.optimizer, self.ranks)
+        if self._critic is not None:
+            self._critic.load(shards.spread_tensors(self.ranks, of_critic))
         self.steps = steps
+
+    def _read_critic(self, folder: Path, critic: LocalCritic) -> dict[str, torch.Tensor]:
+        """The critic's tensors on rank 0, nothing on the others."""
+        tensors, fault = dict[str, torch.Tensor](), None
+        if self.ranks.is_leader:
+            try:
+                tensors = read_critic(folder, critic)
+            except TrainingError as error:
+                fault = str(error)
+        self.ranks.agree(fault)
+        return tensors
 
     def export(self, folder: Path) -> None:
         """Write the model in the Hugging Face layout, with an adapter merged; the learner itself is unchanged."""
@@ -381,10 +423,7 @@ class RankLearner(LocalLearner):
         return merge_summaries(self._loss, gathered)
 
     def _find_norm(self) -> torch.Tensor:
-        """The norm of the whole gradient, from that of each rank's shards: ranks wait once, not once per weight."""
-        gradients = (value.grad for value in self._trained.values() if value.grad is not None)
-        own = nn.utils.get_total_norm([_read_share(gradient) for gradient in gradients])
-        return own if self.ranks.world == 1 else own.new_tensor(math.hypot(*self.ranks.gather(float(own))))
+        return find_norm_of_shards(self._trained.values(), self.ranks)
 
     def _find_bad_gradient(self) -> str:
         shares = ((name, value.grad) for name, value in self._trained.items() if value.grad is not None)
@@ -401,6 +440,79 @@ class RankLearner(LocalLearner):
             super()._refuse(what)
         except TrainingError as error:
             raise AgreedFault(str(error)) from None
+
+
+class RankCritic(LocalCritic):
+    """The critic on one rank: its trunk is divided, its head is whole."""
+
+    forward: shards.ShardedForward
+
+    def __init__(
+        self,
+        part: Critic,
+        config: ShardedLearnerConfig,
+        forward: shards.ShardedForward,
+        *,
+        lay_out: Callable[[Sequence[Sample]], list[MicroBatch]],
+        ranks: Ranks,
+    ) -> None:
+        super().__init__(part, config, forward, lay_out=lay_out)
+        self._ranks = ranks
+
+    def start_from(self, model: PreTrainedModel) -> None:
+        self.forward.drop_whole()
+        super().start_from(model)
+
+    def _list_own(self, micro: MicroBatch, value_T: torch.Tensor) -> Iterable[tuple[int, int, float]]:
+        return () if isinstance(micro, IdlePass) else super()._list_own(micro, value_T)
+
+    def _merge_values(self, found: dict[int, dict[int, float]]) -> list[dict[int, float]]:
+        self.forward.drop_whole()
+        own = {number: of_sample for number, of_sample in found.items() if of_sample}
+        return list(reduce(or_, self._ranks.gather(own), found).values())
+
+    def _compute_loss(self, micro: MicroBatch, count: int, *, is_last: bool) -> tuple[torch.Tensor, float]:
+        if self._part.owns_trunk:
+            self.forward.set_last(is_last)
+        loss, hits = super()._compute_loss(micro, count, is_last=is_last)
+        return (0.0 * loss, 0.0) if isinstance(micro, IdlePass) else (loss, hits)
+
+    def _add_up(self, total: float, hits: float) -> tuple[float, float]:
+        if not self._part.owns_trunk:
+            self.forward.drop_whole()  # the passes of the policy's trunk had no backward pass to do it
+        for weight in self.head.parameters():
+            weight.grad = torch.stack(self._ranks.gather(weight.grad)).sum(0)
+        totals, all_hits = zip(*self._ranks.gather((total, hits)), strict=True)
+        return sum(totals), sum(all_hits)
+
+    def _find_norm(self) -> float:
+        norms = [find_norm(self.head.parameters())]
+        if self._part.owns_trunk:
+            norms.append(find_norm_of_shards(self.forward.model.parameters(), self._ranks))
+        return math.hypot(*map(float, norms))
+
+    def _check(self, fault: str) -> None:
+        try:
+            super()._check(next((said for said in self._ranks.gather(fault) if said), ""))
+        except TrainingError as error:
+            raise AgreedFault(str(error)) from None
+
+    def _put(self, weight: torch.Tensor, value: torch.Tensor) -> None:
+        shards.take_share(weight, value)
+
+    def _take_state(self, weight: torch.Tensor, entry: str, value: torch.Tensor) -> torch.Tensor:
+        if entry == "step":
+            return value.cpu()
+        share = torch.zeros_like(weight)
+        shards.take_share(share, value)
+        return share
+
+
+def find_norm_of_shards(weights: Iterable[nn.Parameter], ranks: Ranks) -> torch.Tensor:
+    """The norm of the whole gradient, from that of each rank's shards: ranks wait once, not once per weight."""
+    gradients = (value.grad for value in weights if value.grad is not None)
+    own = nn.utils.get_total_norm([_read_share(gradient) for gradient in gradients])
+    return own if ranks.world == 1 else own.new_tensor(math.hypot(*ranks.gather(float(own))))
 
 
 def _read_share(value: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,14 +22,13 @@ from transformers import PreTrainedModel
 from groupwise.data.samples import Sample, find_longest
 from groupwise.learner import local_files
 from groupwise.learner.config import ShardedLearnerConfig
+from groupwise.learner.critic import save_critic
 from groupwise.learner.ranks import Ranks
 from groupwise.models.causal_lm import CausalLM
 from groupwise.models.folder import save_model
-from groupwise.models.forward import Forward, compute_token_logps, find_layers, find_packing_fault
+from groupwise.models.forward import Forward, Result, find_layers, find_packing_fault
 from groupwise.models.pack import Pack, PaddedRows, pack
 from groupwise.system.errors import ConfigError, TrainingError
-
-Result = TypeVar("Result")
 
 
 class ShardedForward(Forward):
@@ -66,12 +65,6 @@ class ShardedForward(Forward):
         share = self._settings.share_prefixes
         packs = pack(samples, token_budget=token_budget, share=share, unit=unit)
         return [layout.to(self.device) for layout in packs]
-
-    def __call__(
-        self, layout: Pack | PaddedRows, *, temperature: float = 1.0, entropy: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        with self._autocast():
-            return self.run(compute_token_logps, layout, temperature=temperature, entropy=entropy)
 
     def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
         """Run a function of the model while the weights outside its layers are gathered."""
@@ -277,6 +270,12 @@ def write_merged(folder: Path, model: PreTrainedModel, outline: bytes, ranks: Ra
         save_model(whole.merge_and_unload(), folder)
 
     ranks.agree(_try_to_write(folder, ranks, write))
+
+
+def write_critic(folder: Path, tensors: dict[str, torch.Tensor], ranks: Ranks) -> None:
+    """Gather the critic's tensors and let rank 0 write them."""
+    whole = _collect(ranks, tensors)
+    ranks.agree(_try_to_write(folder, ranks, lambda: save_critic(folder, whole)))
 
 
 def _try_to_write(folder: Path, ranks: Ranks, write: Callable[[], None]) -> str | None:

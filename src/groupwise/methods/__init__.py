@@ -41,6 +41,7 @@ from groupwise.methods.method import MethodSummary, method, summarise
 from groupwise.methods.ngrpo import Bounded, ngrpo
 from groupwise.methods.p3o import P3o, p3o
 from groupwise.methods.pav import ProverValues, pav
+from groupwise.methods.ppo import CriticGae, CriticTokenGae, ppo, turn_ppo
 from groupwise.methods.prorag import JudgedCredit, prorag
 from groupwise.methods.r2vpo import RatioVariance, r2vpo
 from groupwise.methods.r3 import (
@@ -93,6 +94,7 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "pass_at_bonus": PassAtBonus,
         "set_shared": SetShared,
         "shrunk": Shrunk,
+        "critic_gae": CriticGae,
     },
     "token_credit": {
         "conflict_tokens": ConflictTokens,
@@ -105,6 +107,7 @@ CATALOGUE: dict[str, dict[str, type[Part]]] = {
         "judged_credit": JudgedCredit,
         "spared_segments": SparedSegments,
         "rank_credit": RankCredit,
+        "critic_token_gae": CriticTokenGae,
     },
     "loss": {
         "simpo": Simpo,
@@ -153,7 +156,7 @@ METHODS: dict[str, Callable[..., Algorithm]] = {
         *(rec, opmd, asymre, red_weight, after_etr, r2vpo, disco, reg_grpo, llds),
         *(after_vgpo, copo, epo, gardo, srpo, after_concise_r, hdpo, seeupo, after_polychromic, after_dsdr),
         *(gigpo, hgpo, gagpo, hgae, shrunk_hgae, r3, r3_grpo_ablation, r3_hgpo, salt),
-        *(mc_grpo, ngrpo, dgpo, a_grae, mars, flow_grpo, step_grpo),
+        *(mc_grpo, ngrpo, dgpo, a_grae, mars, flow_grpo, step_grpo, ppo, turn_ppo),
         *(gtpo, d3s, dcpo, verl, prorag, bcpg_nsa, rank_grpo, after_webstar, spo_chain, spae, after_vsrm, pav),
         *(simpo, dpo, rpo, w_dpo, step_apo, p3o),
     )

@@ -67,7 +67,7 @@ class TemperedCredit(Part, slot="token_credit"):
         level = read_remembered(table, LAST_ENTROPY, 0.0)
         weight = self.find_weight(level, float(is_right[table.rollouts.first].mean()) if len(table) else 0.0)
         name = "logp_hot" if level <= self.target else "logp_cold"
-        tempered = read_token_numbers(table, tokens, name, measure="tempered_score")
+        tempered = read_token_numbers(table, tokens, name, writer="the scorer tempered_score")
         ratio = np.exp(tempered - tokens.column("logp", table))
         return train_all((1.0 - weight) * credit.values[tokens.row] + weight * is_right[tokens.row] * ratio, self)
 

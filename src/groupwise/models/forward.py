@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,6 +18,8 @@ from groupwise.models.causal_lm import CausalLM
 from groupwise.models.head import Tiling, compute_head_logps
 from groupwise.models.pack import Pack, PaddedRows, pack, pad_within_budget
 from groupwise.system.errors import ConfigError
+
+Result = TypeVar("Result")
 
 MAX_VARIANTS = 64
 
@@ -73,7 +75,15 @@ class Forward:
         self, layout: Pack | PaddedRows, *, temperature: float = 1.0, entropy: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         with self._autocast():
-            return compute_token_logps(self.model, layout, temperature=temperature, entropy=entropy)
+            return self.run(compute_token_logps, layout, temperature=temperature, entropy=entropy)
+
+    def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+        """Run a function of the model."""
+        return function(self.model, *args, **kwargs)
+
+    def compute_states(self, layout: Pack | PaddedRows) -> torch.Tensor:
+        with self._autocast():
+            return self.run(compute_predicting_states, layout)
 
     def _autocast(self) -> torch.autocast:
         narrow = self._settings.precision == "bfloat16"
@@ -157,6 +167,14 @@ def compute_token_logps(
     logp = logp.index_select(0, predictions.back)
     row_T = predictions.row.index_select(0, predictions.back)
     return logp, None if entropy_U is None else entropy_U.index_select(0, row_T)
+
+
+def compute_predicting_states(model: nn.Module, layout: Pack | PaddedRows) -> torch.Tensor:
+    """The last hidden state of each node that predicts a trained token (U, H)."""
+    halves = CausalLM.of(model)
+    halves.check_tokens(longest=layout.longest, largest_id=layout.largest_id)
+    inputs = make_pack_inputs(halves, layout) if isinstance(layout, Pack) else layout.inputs
+    return halves.run_body(**inputs).flatten(0, 1).index_select(0, layout.predictions.node)
 
 
 def check_packs(model: nn.Module, *, longest: int = 1) -> None:

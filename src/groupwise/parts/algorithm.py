@@ -50,6 +50,8 @@ class Algorithm(Part):
     """Which tasks get further rollouts with a hint in the prompt; None = none."""
     channels: Mapping[str, slots.EstimatorPart] | None = None
     """Estimators of further advantages that the loss reads by name; None = none."""
+    critic: slots.CriticPart | None = None
+    """The critic, whose values the estimator or the token credit reads; None = none."""
     pairing: slots.PairingPart | None = None
     """Which rollouts of a task the loss compares in pairs; None = none."""
     loss: slots.LossPart | None = None

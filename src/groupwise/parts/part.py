@@ -44,6 +44,7 @@ CATALOGUES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("plan", "template", "curriculum"), OF_ALGORITHMS),
     "tracker": ("training",),
     "learner": ("learner",),
+    "critic": ("learner",),
     "weight_sync": ("learner",),
 }
 """The packages whose `CATALOGUE` may have kinds of a slot. They are named, not imported: they are layers above this."""

@@ -278,6 +278,18 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
             ),
         ),
     },
+    "critic": {
+        "by": Required('Literal["token", "step"] = "token"'),
+        "gamma": Required("float = 1.0"),
+        "lam": Required("float = 1.0"),
+        "learning_rate": Required("float = 1e-5"),
+        "owns_trunk": Required("ClassVar[bool] = False"),
+        **_called(
+            "(value_T, old_T, return_T)",
+            "a TokenLoss, whose loss is a tensor of one floating-point number for each state",
+            lambda result, arguments: hasattr(result, "clipped") and _is_tensor(result.loss, tuple(arguments[0].shape)),
+        ),
+    },
     "pairing": _called(
         "(table)",
         "a list of Pair, each of two rollouts of one task and with a weight above 0",

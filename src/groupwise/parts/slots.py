@@ -6,7 +6,7 @@ Each slot is a small protocol. `...Part` is the annotation of a field that takes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -181,6 +181,37 @@ class Loss(Protocol):
     def __call__(self, columns: Any, totals: Totals, *summary: Any) -> Any: ...
 
 
+class Critic(Protocol):
+    """Values the states of an update before its advantages, and learns from their returns.
+
+    The learner opens it on a model. The call is its loss per state. Tensors have one entry per state: the value under
+    the current weights, which has the gradient; the recorded value; the return. The result is a
+    `groupwise.losses.TokenLoss`.
+    """
+
+    @property
+    def by(self) -> Literal["token", "step"]:
+        """Which states it values: those before each sampled token, or those in which steps begin."""
+
+    @property
+    def gamma(self) -> float:
+        """Discount of the returns that it learns, per token or per step."""
+
+    @property
+    def lam(self) -> float:
+        """Fraction of later differences in these returns: 1 = what was sampled, 0 = the next value."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Its largest learning rate."""
+
+    @property
+    def owns_trunk(self) -> bool:
+        """Whether it trains a copy of the policy's model; if not, only a head on the policy's hidden states."""
+
+    def __call__(self, value_T: Any, old_T: Any, return_T: Any) -> Any: ...
+
+
 GrouperPart = Annotated[Grouper, Slot("grouper")]
 SignalPart = Annotated[Signal, Slot("signal")]
 BaselinePart = Annotated[Baseline, Slot("baseline")]
@@ -194,6 +225,7 @@ JudgePart = Annotated[Judge, Slot("judge")]
 ShaperPart = Annotated[Shaper, Slot("shaper")]
 ReplayPart = Annotated[Replay, Slot("replay")]
 HintPart = Annotated[Hint, Slot("hint")]
+CriticPart = Annotated[Critic, Slot("critic")]
 PairingPart = Annotated[Pairing, Slot("pairing")]
 LossPart = Annotated[Loss, Slot("loss")]
 

@@ -21,7 +21,12 @@ def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares
     `shares` is the number of processes that the learner is sharded over. Without `learns`, nothing is trained.
     """
     learner = find_local_learner(config)
-    kept = count_weights(plan, learner or LearnerConfig(), has_reference=config.needs_reference)
+    kept = count_weights(
+        plan,
+        learner or LearnerConfig(),
+        has_reference=config.needs_reference,
+        has_value_model=has_value_model(config),
+    )
     names = {"weights"}  # an outside learner may keep the rest anywhere
     if learner is not None:
         names |= kept.keys() if learns else {"reference"}
@@ -36,15 +41,20 @@ def check_memory(config: RunConfig, plan: ModelPlan, *, available: float, shares
     check_fits(parts, available, remedy=remedy)
 
 
-def count_weights(plan: ModelPlan, learner: LearnerConfig, *, has_reference: bool = False) -> dict[str, float]:
-    """Bytes of weights, reference, gradients and optimizer state."""
+def count_weights(
+    plan: ModelPlan, learner: LearnerConfig, *, has_reference: bool = False, has_value_model: bool = False
+) -> dict[str, float]:
+    """Bytes of weights, reference, gradients and optimizer state, and of all these of a critic's own model."""
     weights = [(value.numel(), value.element_size(), value.requires_grad) for value in plan.weights]
+    every = sum(num * width for num, width, _ in weights)
     trained = sum(num * width for num, width, trains in weights if trains)
+    optimizer = sum(num * count_moment_bytes(learner, width) for num, width, trains in weights if trains)
     return {
-        "weights": sum(num * width for num, width, _ in weights),
+        "weights": every,
         "reference": trained if has_reference else 0,
         "gradients": 0 if is_applied_at_once(learner) else trained,
-        "optimizer": sum(num * count_moment_bytes(learner, width) for num, width, trains in weights if trains),
+        "optimizer": optimizer,
+        "critic": every + trained + optimizer if has_value_model else 0,
     }
 
 
@@ -81,3 +91,8 @@ def count_shares(config: RunConfig) -> int | None:
     """Number of processes that the learner is sharded over; None if the run file does not say."""
     part = config.training.learner
     return part.ranks if isinstance(part, ShardedLearnerConfig) else 1
+
+
+def has_value_model(config: RunConfig) -> bool:
+    critic = config.algorithm.critic
+    return critic is not None and critic.owns_trunk

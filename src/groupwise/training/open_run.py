@@ -125,8 +125,12 @@ def open_run(
         engine = open_run_engine(config, model, tokenizer, device=device, folder=None if read_only else paths.servers)
         if isinstance(engine, ClosingEngine):
             opened.callback(engine.close)
-        part, place = config.training.learner, {"device": device} if is_sharded else {}
-        learner = part.open(model, loss, temperature=config.rollout.temperature, **place)
+        part, extras = config.training.learner, dict[str, Any]()
+        if is_sharded:
+            extras["device"] = device
+        if learns and config.algorithm.critic is not None:
+            extras["critic"] = config.algorithm.critic
+        learner = part.open(model, loss, temperature=config.rollout.temperature, **extras)
         if isinstance(learner, ClosingLearner):
             opened.callback(learner.close)
         check_opened(learner, f"training.learner ({name_of(part)})")
@@ -338,4 +342,5 @@ def follow_run(config: RunConfig) -> None:
     loss, device = check_algorithm(config), choose_device(config.device)
     if config.threads:
         torch.set_num_threads(config.threads)
-    follow(open_rank(None, loss, part, temperature=config.rollout.temperature, device=device))
+    critic, temperature = config.algorithm.critic, config.rollout.temperature
+    follow(open_rank(None, loss, part, temperature=temperature, device=device, critic=critic))

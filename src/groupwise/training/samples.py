@@ -8,14 +8,16 @@ from operator import attrgetter
 
 import numpy as np
 
+from groupwise.credit import find_value_targets
 from groupwise.data.credit import Comparison, Credit, find_own_rollout_only, find_unearned
 from groupwise.data.past_rollouts import ReplayedRollout
 from groupwise.data.records import Trajectory
-from groupwise.data.samples import Sample
+from groupwise.data.samples import Sample, ValueTargets
 from groupwise.data.segments import BoolArray, FloatArray
 from groupwise.data.step_table import StepTable
 from groupwise.data.token_table import TokenTable
 from groupwise.parts.algorithm import Algorithm
+from groupwise.parts.slots import Critic
 from groupwise.parts.stateful import StateBefore, join_columns
 from groupwise.training.loss_context import LossContext, make_loss_context
 
@@ -54,6 +56,8 @@ class CreditedBatch:
     """By place among the trajectories: the log-probs to take ratios against, if not those of the sampling."""
     tokens: Sequence[TokensOfStep] | None = None
     """Advantages of the tokens of every step; None = each token has the advantage of its step."""
+    targets: Sequence[ValueTargets] | None = None
+    """What the critic learns from every step; None = there is no critic."""
 
     def by_trajectory(self) -> list[list[float]]:
         values, lists, start = self.values.tolist(), list[list[float]](), 0
@@ -109,6 +113,7 @@ def credit_batch(
         logps_now=logps_now,
         context=make_loss_context(algorithm, table, compared, keep=keep),
         tokens=tokens,
+        targets=None if algorithm.critic is None else find_targets(algorithm.critic, table, compared),
         unearned=np.append(find_unearned(table)[table.step_of_row], stored_flags),
     )
 
@@ -128,6 +133,19 @@ def credit_tokens(
         )
         for row in map(tokens.find_tokens, range(len(table.step_of_row)))
     ]
+
+
+def find_targets(critic: Critic, table: StepTable, trajectories: Sequence[Trajectory]) -> list[ValueTargets]:
+    """What the critic learns from each step, in the order of the trajectories of the table."""
+    tokens = TokenTable.from_trajectories(table, trajectories)
+    found = find_value_targets(table, tokens, by=critic.by, gamma=critic.gamma, lam=critic.lam)
+    values, returns = (column.tolist() for column in found)
+    places = (
+        [slice(step, step + 1) for step in table.step_of_row.tolist()]
+        if critic.by == "step"
+        else [tokens.find_tokens(row) for row in range(len(table.step_of_row))]
+    )
+    return [ValueTargets(values=tuple(values[place]), returns=tuple(returns[place])) for place in places]
 
 
 def _credit_kept_tokens(
@@ -197,6 +215,7 @@ def make_samples(batch: CreditedBatch) -> list[Sample]:
                     trained=None if own is None or all(own.trains) else own.trains,
                     off_policy=off_policy,
                     spans=None if own is None else own.spans,
+                    targets=None if batch.targets is None else batch.targets[row],
                     columns=_read_row(context.columns, row) if context.columns else nothing,
                     channels=_read_row(context.channels, row) if context.channels else nothing,
                 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,18 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from groupwise.data.samples import count_totals
+from groupwise.data.samples import ValueTargets, count_totals
+from groupwise.learner.config import ValueHead, ValueModel
 from groupwise.learner.protocol import hash_weights
 from groupwise.learner.ranks import AgreedFault, Ranks
-from groupwise.learner.shards import divide, share_outline
+from groupwise.learner.shards import divide, put_together, share_outline
 from groupwise.losses import PolicyLoss
 from groupwise.models import TinyModel
 from groupwise.parts.slots import Loss
-from groupwise.training.config.run_config import RunConfig
+from groupwise.training.config.run_config import RunConfig, WarmStartConfig
 from groupwise.training.loop import train
 from groupwise.training.open_run import follow_run, is_follower, open_run
+from tests.unit.learner.critics import with_targets
 from tests.unit.learner.learners import WORDS
 from tests.unit.learner.small_learners import (
     PAIR,
@@ -320,3 +324,69 @@ def hold_and_lose_a_follower(rank: int, checkpoint: Path) -> tuple[Any, Any, Any
         os._exit(0)
     LedLearner(own).close()
     return scores
+
+
+def learn_minibatches(rank: int, settings: dict[str, Any]) -> tuple[dict[str, float], Gradients]:
+    """An update, and the weights after it."""
+    own, samples = open_own(PolicyLoss(), **settings), make_samples(UNEVEN)
+    metrics = own.learn(samples, count_totals(samples, max_tokens=8)).metrics
+    weights = {name: value.numpy() for name, value in own.weights().items()}
+    own.ranks.leave()
+    return metrics, weights
+
+
+def learn_critic(rank: int, critic: ValueHead, gather: str, config: dict[str, Any], folder: Path) -> tuple[Any, ...]:
+    """Values, metrics and the critic's tensors of two updates, and whether its checkpoint brings them back."""
+    samples = with_targets(make_samples(UNEVEN), by=critic.by, old=0.3)
+    totals = count_totals(samples, max_tokens=8)
+    own = open_own(PolicyLoss(), critic=critic, gather=gather, **config)
+    first = own.learn(samples, totals).metrics
+    second = own.learn(samples, totals).metrics
+    values = own.values(samples)
+    assert own._critic is not None
+    tensors = {name: put_together(value).clone().numpy() for name, value in own._critic.tensors().items()}
+    own.save(folder)
+    own.learn(samples, totals)
+    is_changed = own.values(samples) != values
+    own.load(folder, steps=2)
+    is_restored = own.values(samples) == values
+    own.ranks.leave()
+    return first, second, values, tensors, is_changed and is_restored
+
+
+def start_critic(rank: int) -> tuple[bool, bool]:
+    """Whether the trunk of a critic is the policy after a warm start, and still after an update."""
+    samples = with_targets(make_samples([2, 3]))
+    own = open_own(PolicyLoss(), critic=ValueModel(learning_rate=0.05), gather="every_pass")
+    own.imitate(samples, WarmStartConfig(epochs=2, batch_tokens=48), seed=0)
+    assert own._critic is not None
+    trunk = own._critic.forward.model
+
+    def is_policy() -> bool:
+        return all(
+            bool(torch.equal(put_together(one), put_together(other)))
+            for one, other in zip(trunk.parameters(), own.model.parameters(), strict=True)
+        )
+
+    alike = is_policy()
+    own.learn(samples, count_totals(samples, max_tokens=8))
+    moved = is_policy()
+    own.ranks.leave()
+    return alike, moved
+
+
+def break_critic(rank: int) -> tuple[str, bool, bool]:
+    """What each rank says of a return that is infinite on one of them, whether nothing changed, and the next update."""
+    samples = with_targets(make_samples([2, 2]))
+    own = open_own(PolicyLoss(), critic=ValueHead(learning_rate=0.05))
+    totals = count_totals(samples, max_tokens=8)
+    before = hash_weights(own.weights())
+    endless = ValueTargets(values=samples[0].targets.values, returns=(math.inf,) * len(samples[0].response_ids))
+    try:
+        own.learn([replace(samples[0], targets=endless), *samples[1:]], totals)
+    except AgreedFault as error:
+        said, is_unchanged = str(error), hash_weights(own.weights()) == before
+    own.learn(samples, totals)
+    is_moved = any(value for of_sample in own.values(samples) for value in of_sample)
+    own.ranks.leave()
+    return said, is_unchanged, is_moved

@@ -18,7 +18,7 @@ from groupwise.losses import Kl, LossResult, PolicyLoss
 from groupwise.methods.seeupo import LastTurnFirst
 from groupwise.models import TinyModel
 from groupwise.parts.part import Part
-from groupwise.parts.slots import Loss
+from groupwise.parts.slots import Critic, Loss
 from tests.unit.learner.learners import WORDS
 
 BUDGET = 48
@@ -136,10 +136,12 @@ class Exiting(PolicyLoss):
         return super().__call__(columns, totals)
 
 
-def open_own(loss: Loss, *, tied: bool = False, model: Any = None, **settings: Any) -> RankLearner:
+def open_own(
+    loss: Loss, *, tied: bool = False, model: Any = None, critic: Critic | None = None, **settings: Any
+) -> RankLearner:
     config = ShardedLearnerConfig(**{"learning_rate": 1e-2, "token_budget": BUDGET, "timeout": 60.0, **settings})
     whole = (model or tiny_model(tied=tied)) if torch.distributed.get_rank() == 0 else None
-    return open_rank(whole, loss, config, temperature=1.0, device=torch.device("cpu"))
+    return open_rank(whole, loss, config, temperature=1.0, device=torch.device("cpu"), critic=critic)
 
 
 def open_local(loss: Loss, *, tied: bool = False, **settings: Any) -> LocalLearner:

@@ -134,6 +134,12 @@ EXPECTED: list[tuple[str, dict[str, Any], Any]] = [
     ("gagpo", {}, GAGPO),
     ("hgae", {}, GAGPO),
     ("shrunk_hgae", {}, GAGPO),
+    (
+        "ppo",
+        {},
+        PolicyLoss(surrogate=Clip(low=0.2, high=0.2, dual=3.0), aggregate=TokenMean(), penalties=GAGPO.penalties),
+    ),
+    ("turn_ppo", {}, GAGPO),
     ("r3", {}, GRPO),
     ("r3_grpo_ablation", {}, GRPO),
     ("r3_hgpo", {}, methods.hgpo().loss),

@@ -229,6 +229,9 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"depth": 0, "strength": 1.0, "lam": 0.5, "gamma": 0.95, "scale_by": "none", "truncated": "value"},
         by_differences(shrunk(0, 1.0), 0.5, "value"),
     ),
+    ("ppo", {}, {"kind": "critic_gae", "gamma": 1.0, "lam": 1.0}),
+    ("turn_ppo", {}, whiten({"kind": "critic_gae", "gamma": 0.99, "lam": 0.9})),
+    ("turn_ppo", {"whiten": False, "lam": 0.5}, {"kind": "critic_gae", "gamma": 0.99, "lam": 0.5}),
     ("r3", {}, relative(scale=deviation(0), mixed_scale=deviation(0))),
     ("r3", {"alpha": 3.0}, relative(scale=deviation(0), mixed_scale=deviation(0, factor=3.0))),
     ("r3", {"with_replay": False}, relative(scale=deviation(0))),
@@ -331,6 +334,37 @@ def test_every_method_with_credit_of_its_own_is_looked_at() -> None:
     plain = methods.grpo().advantage
     own = {name for name in methods.names() if methods.build(name).advantage != plain}
     assert own <= {name for name, _, _ in EXPECTED}
+
+
+CRITIC = {"kind": "value_model", "gamma": 1.0, "lam": 1.0, "learning_rate": 1e-5, "value_clip": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "critic"),
+    [
+        ("ppo", {}, {**CRITIC, "by": "token"}),
+        (
+            "ppo",
+            {"critic_kind": "value_head", "lam": 0.95},
+            {**CRITIC, "kind": "value_head", "by": "token", "lam": 0.95},
+        ),
+        ("turn_ppo", {}, {**CRITIC, "by": "step", "gamma": 0.99, "lam": 0.9}),
+        (
+            "turn_ppo",
+            {"critic_lr": 1e-3, "value_clip": "off"},
+            {**CRITIC, "by": "step", "gamma": 0.99, "lam": 0.9, "learning_rate": 1e-3, "value_clip": "off"},
+        ),
+    ],
+)
+def test_critics_learn_as_verl_agent_sets_them(name: str, options: dict[str, Any], critic: dict[str, Any]) -> None:
+    assert methods.build(name, **options).config()["critic"] == critic
+
+
+def test_the_advantages_of_tokens_are_whitened_unless_told_otherwise() -> None:
+    of = {"kind": "critic_token_gae", "gamma": 1.0, "lam": 1.0}
+    assert methods.ppo().config()["token_credit"] == whiten(of) | {"kind": "whitened_tokens"}
+    assert methods.ppo(whiten=False).config()["token_credit"] == of
+    assert methods.turn_ppo().token_credit is None
 
 
 def test_four_of_them_drop_rows_and_the_others_keep_all() -> None:

@@ -229,6 +229,8 @@ def test_only_parts_that_compare_across_tasks_say_so() -> None:
         "spae",
         "gardo",
         "copo",
+        "ppo",
+        "turn_ppo",
     }
 
 
@@ -262,6 +264,6 @@ def test_options_called_name_or_self_are_unknown_options() -> None:
     with pytest.raises(ConfigError, match="unknown setting; Valid: alpha, depth"):
         methods.build("hgpo", name=3)
     with pytest.raises(
-        ConfigError, match=r"unknown setting; Valid: advantage, channels, filters, hint, judge, \.\.\. \(1\d in all;"
+        ConfigError, match=r"unknown setting; Valid: advantage, channels, critic, filters, hint, \.\.\. \(1\d in all;"
     ):
         Algorithm(advantage="relative", self=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,10 +52,14 @@ def walk(rollout: int, *states: Any, reward: float = 0.0) -> Trajectory:
 @pytest.mark.parametrize("name", [name for name in methods.names() if name != "mars"])
 def test_every_method_gives_the_rows_the_credit_of_their_trajectories(name: str) -> None:
     algorithm = methods.build(name, **WITHOUT_INFO.get(name, {}))
-    again = DerivedCredit.compute(make_records(HOUSEHOLD, credit_of(algorithm, HOUSEHOLD)), algorithm)
+    trajectories = [
+        replace(one, steps=tuple(replace(step, info={"critic_value": step.index / 8}) for step in one.steps))
+        for one in HOUSEHOLD
+    ]
+    again = DerivedCredit.compute(make_records(trajectories, credit_of(algorithm, trajectories)), algorithm)
     assert again.credit.values.tolist() == again.recorded
     assert again.agrees
-    expected = algorithm.advantage(StepTable.from_trajectories(HOUSEHOLD))
+    expected = algorithm.advantage(StepTable.from_trajectories(trajectories))
     assert again.credit.compared.tolist() == expected.compared.tolist()
 
 

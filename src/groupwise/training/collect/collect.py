@@ -33,7 +33,7 @@ from groupwise.rollout.plans import (
 from groupwise.rollout.prompts import Prompter
 from groupwise.store.journal import Journal
 from groupwise.system.errors import ConfigError, TrainingError
-from groupwise.training.collect.measuring import run_scorers
+from groupwise.training.collect.measuring import run_scorers, value_states
 from groupwise.training.run import Run
 
 
@@ -91,6 +91,9 @@ def prepare_update(run: Run, rounds: PlayedRounds) -> UpdateRollouts:
         set_aside += not_admitted
     if algorithm.scorers:
         groups, cost = run_scorers(run, number, groups)
+    if algorithm.critic is not None:
+        groups = value_states(run.learner, algorithm.critic, groups)
+    if algorithm.scorers or algorithm.critic is not None:
         measured = {trajectory.id: trajectory for group in groups for trajectory in group}
         survivors = [measured.get(trajectory.id, trajectory) for trajectory in survivors]
     if algorithm.shapers:

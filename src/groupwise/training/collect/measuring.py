@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from groupwise.credit import score_trajectory
+from groupwise.credit import CRITIC_VALUE, CRITIC_VALUES, score_trajectory
 from groupwise.data.records import FAULTS, Origin, Step, Trajectory
-from groupwise.data.samples import PolicyRole, PromptAndResponse
+from groupwise.data.samples import PolicyRole, PromptAndResponse, Sample
 from groupwise.data.segments import FloatArray
 from groupwise.data.step_fields import RESERVED_NAMES
 from groupwise.engines.engine import Generation, Request, check_generations
-from groupwise.learner.protocol import read_hidden_states
+from groupwise.learner.protocol import GivesValues, Learner, read_hidden_states
 from groupwise.parts.part import name_of
-from groupwise.parts.slots import Scorer
+from groupwise.parts.slots import Critic, Scorer
 from groupwise.rollout.environment_runner import Fault, InProcess, NoExpert
 from groupwise.rollout.episodes import Rollout
 from groupwise.rollout.forks import Fork, play_forks
@@ -75,6 +75,43 @@ def _pair_up(part: Scorer, what: str, wanted: Sequence[Any], info: Any) -> Itera
             "rollouts of steps, with one mapping per step"
         )
     return zip(wanted, info, strict=True)
+
+
+def value_states(
+    learner: Learner, critic: Critic, groups: Sequence[Sequence[Trajectory]]
+) -> Sequence[Sequence[Trajectory]]:
+    """Write what the critic says of each state as step info, after the forced tokens of a response if there are any."""
+    assert isinstance(learner, GivesValues), "checked when the run was opened"
+    samples = list[Sample]()
+    for number, group in enumerate(groups):
+        for trajectory in group:
+            for step in trajectory.steps:
+                prompt, sampled = step.prompt_ids + step.response_ids[: step.forced], step.response_ids[step.forced :]
+                # The last token of a sample is never read: where only its beginning is valued, any will do.
+                response = sampled if critic.by == "token" and sampled else prompt[-1:]
+                samples.append(
+                    Sample(
+                        prompt_ids=prompt,
+                        response_ids=response,
+                        advantage=0.0,
+                        logp_behaviour=(0.0,) * len(response),
+                        trajectory=len(samples),
+                        step=0,
+                        group=number,
+                    )
+                )
+    values = iter(learner.values(samples))
+
+    def add_to(step: Step) -> Step:
+        own = next(values)
+        info: dict[str, Any] = {CRITIC_VALUE: own[0]}
+        if critic.by == "token":
+            info[CRITIC_VALUES] = list(own) if len(step.response_ids) > step.forced else []
+        return replace(step, info={**step.info, **info})
+
+    return [
+        [replace(trajectory, steps=tuple(map(add_to, trajectory.steps))) for trajectory in group] for group in groups
+    ]
 
 
 class RunTools:

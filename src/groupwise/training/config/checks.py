@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from groupwise.credit import AtMost, ByHistory
+from groupwise.credit import CRITIC_VALUE, CRITIC_VALUES, AtMost, ByHistory
 from groupwise.credit.filters import Staleness
 from groupwise.credit.function_reward import FunctionReward
 from groupwise.data.records import Task
@@ -53,7 +54,57 @@ def check_algorithm(config: RunConfig) -> Loss:
         part.check_rollouts(rollouts)
     if config.rollout.lag:
         _check_lag(config)
+    _check_minibatches(config, loss)
+    _check_critic(config)
     return loss
+
+
+def _check_critic(config: RunConfig) -> None:
+    """Check that parts read what the critic writes, that the learner can train it, and that its values are new."""
+    algorithm, critic = config.algorithm, config.algorithm.critic
+    for part in algorithm.parts():
+        read: frozenset[str] = getattr(part, "reads", frozenset()) & {CRITIC_VALUE, CRITIC_VALUES}
+        if read and critic is None:
+            raise ConfigError(
+                f"algorithm: {name_of(part)} reads {min(read)!r}, which a critic writes; add algorithm.critic, such as "
+                '"value_head"'
+            )
+        if CRITIC_VALUES in read and critic is not None and critic.by == "step":
+            raise ConfigError(
+                f'algorithm.critic.by: "step" gives no values of tokens, which {name_of(part)} reads; set it to "token"'
+            )
+    if critic is None:
+        return
+    if algorithm.replay is not None:
+        raise ConfigError(
+            "algorithm.replay: replayed rollouts have the values of an older critic; leave out the replay, or choose "
+            "a method without a critic"
+        )
+    learner = config.training.learner
+    if "critic" not in inspect.signature(learner.open).parameters:
+        raise ConfigError(
+            f"training.learner: {name_of(learner)} cannot train the critic; let its `open` take `critic`, or use the "
+            'local learner (kind = "local")'
+        )
+    if critic.owns_trunk and getattr(config.model, "quantise", "no") != "no":
+        raise ConfigError(
+            f'algorithm.critic: {name_of(critic)} would copy layers of 4 bits; use the critic "value_head", or leave '
+            "out model.quantise"
+        )
+
+
+def _check_minibatches(config: RunConfig, loss: Loss) -> None:
+    """Check that a loss over whole groups or rollouts does not get mini-batches that divide them."""
+    assert isinstance(config.training.learner, Part), "a slot is filled by parts"
+    settings = [part for part in config.training.learner.parts() if isinstance(part, LearnerConfig)]
+    if all(part.minibatch_samples is None for part in settings):
+        return
+    whole = "groups" if hasattr(loss, "first_pass") else "rollouts" if loss.unit == "trajectory" else None
+    if whole is not None:
+        raise ConfigError(
+            f"training.learner.minibatch_samples: the loss {name_of(loss)} is over whole {whole}, which mini-batches "
+            "of a fixed number of samples divide; use training.learner.minibatches"
+        )
 
 
 def _check_environment_info(config: RunConfig) -> None:

@@ -131,7 +131,7 @@ def _decode_written(
     algorithm = build(method, **options)
     absent = [
         key  # settings of a part that the method, as it was asked for, does not have
-        for key in ("replay", "hint", "pairing")
+        for key in ("replay", "hint", "pairing", "critic")
         if isinstance(over.get(key), Mapping) and "kind" not in over[key] and getattr(algorithm, key) is None
     ]
     for key in absent:

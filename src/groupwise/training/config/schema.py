@@ -146,6 +146,7 @@ OVER: dict[str, Any] = {
     "shapers": {"type": "array", "description": "Shapers in place of the method's.", "items": {SLOT: "shaper"}},
     "replay": {"type": ["object", "string"], "description": "Fields of the method's replay to change, or another one."},
     "hint": {"type": ["object", "string"], "description": "Fields of the method's hint to change, or another."},
+    "critic": {"type": ["object", "string"], "description": "Fields of the method's critic to change, or another one."},
     "channels": {
         "type": "object",
         "description": "Further advantages that the loss reads, an estimator by name.",

@@ -27,12 +27,23 @@ from groupwise.training.needed_memory import (
     count_shares,
     count_weights,
     find_local_learner,
+    has_value_model,
     is_applied_at_once,
 )
 
-LEARN = ("weights", "reference", "gradients", "optimizer", "activations", "work space", "engine", "keys and values")
+LEARN = (
+    "weights",
+    "reference",
+    "gradients",
+    "optimizer",
+    "critic",
+    "activations",
+    "work space",
+    "engine",
+    "keys and values",
+)
 """Parts in memory while the learner learns."""
-ROLLOUT = ("weights", "reference", "optimizer", "engine", "keys and values", "reading")
+ROLLOUT = ("weights", "reference", "optimizer", "critic", "engine", "keys and values", "reading")
 """Parts in memory during rollouts."""
 UNKNOWN_CONTEXT = 4096
 """Assumed number of positions of a model that does not say it."""
@@ -77,7 +88,12 @@ def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMe
     else:
         rehearsal = assume_longest(config, context=context or UNKNOWN_CONTEXT, token_budget=learner.token_budget)
     of_learner = estimate_learner(
-        plan, learner, rehearsal, has_reference=config.needs_reference, shares=count_shares(config) or 1
+        plan,
+        learner,
+        rehearsal,
+        has_reference=config.needs_reference,
+        has_value_model=has_value_model(config),
+        shares=count_shares(config) or 1,
     )
     of_engine = _estimate_engine(config, plan, rehearsal)
     has_several = rehearsal.is_played and rehearsal.num_micro_batches > learner.minibatches
@@ -89,10 +105,16 @@ def estimate_memory(config: RunConfig, plan: ModelPlan, tokenizer: Any) -> RunMe
 
 
 def estimate_learner(
-    plan: ModelPlan, learner: LearnerConfig, rehearsal: Rehearsal, *, has_reference: bool = False, shares: int = 1
+    plan: ModelPlan,
+    learner: LearnerConfig,
+    rehearsal: Rehearsal,
+    *,
+    has_reference: bool = False,
+    has_value_model: bool = False,
+    shares: int = 1,
 ) -> dict[str, float]:
     """Estimate the learner's memory, by part; `shares` is the number of processes that it is sharded over."""
-    parts = count_weights(plan, learner, has_reference=has_reference)
+    parts = count_weights(plan, learner, has_reference=has_reference, has_value_model=has_value_model)
     passed = rehearse_update(plan, learner, rehearsal)
     adds_gradients = _adds_gradients(learner, rehearsal)
     # The first gradients are already in the peak of the pass.

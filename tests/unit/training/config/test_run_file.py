@@ -16,7 +16,7 @@ from groupwise.learner.config import LearnerConfig
 from groupwise.methods.r3 import CrossContextReplay
 from groupwise.training.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run, override_setting
 
-METHODS = "`groupwise methods` lists all 62"
+METHODS = "`groupwise methods` lists all 64"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -72,7 +72,7 @@ NO_METHOD = (
         (
             '[algorithm]\nmethod = "grpo"\nlos = "policy_loss"',
             "algorithm.los: not an option of the method 'grpo', and not a part of an algorithm; did you mean 'loss'? "
-            "docs/reference/settings.md lists all 12",
+            "docs/reference/settings.md lists all 13",
         ),
         (
             '[algorithm]\nmethod = "hgpo"\ndepth = -3',
@@ -85,7 +85,7 @@ NO_METHOD = (
         ),
         (
             '[algorithm]\nadvantag = "sum"',
-            "algorithm.advantag: unknown setting; did you mean 'advantage'? docs/reference/settings.md lists all 13",
+            "algorithm.advantag: unknown setting; did you mean 'advantage'? docs/reference/settings.md lists all 14",
         ),
         ("[algorithm", "not valid TOML: Expected ']' at the end of a table declaration (at end of document)"),
         ("depth = \n", "not valid TOML: Invalid value (at line 1, column 9)"),
