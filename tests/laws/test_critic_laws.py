@@ -127,12 +127,14 @@ def test_exact_values_make_exact_advantages(name: str, gamma: float) -> None:
     played = sample_rollouts(world, policy, rollouts=50, generator=np.random.default_rng(4))
     columns = played.to_columns(task=task.id, key="situation")
     del columns["outcome"]  # rewards where they are earned
-    table = StepTable.from_columns(**columns, critic_value=values.values_of(played))
+    rollout, index = np.nonzero(played.is_step)
+    worth = values.value[index, played.state[rollout, index]]
+    table = StepTable.from_columns(**columns, critic_value=worth)
     credit = methods.turn_ppo(gamma=gamma, lam=0.0, whiten=False).advantage(table)
     assert np.abs(values.advantages_of(played)).max() > 0.01
     assert np.abs(credit.values - values.advantages_of(played)).max() < 1e-9
     tokens = TokenTable.from_rows(table, [{"response_ids": [1]} for _ in range(len(table))])
-    alone = StepTable.from_columns(**columns, critic_values=[[value] for value in values.values_of(played)])
+    alone = StepTable.from_columns(**columns, critic_values=[[value] for value in worth])
     of_tokens = CriticTokenGae(gamma=gamma, lam=0.0)(alone, credit.by_step(), tokens)
     assert np.array_equal(of_tokens.values, credit.by_step().values)
 
