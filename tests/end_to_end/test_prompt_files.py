@@ -11,7 +11,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 pytest.importorskip("torch")
-from groupwise.cli.main import app
+from groupwise.cli.main import make_app
 from groupwise.learner.protocol import hash_weights
 from groupwise.store.checkpoint_files import find_latest_checkpoint
 from groupwise.store.journal import Journal
@@ -97,12 +97,12 @@ def test_preview_and_inspect_say_what_was_cut(file: Path, tmp_path: Path) -> Non
     step = next(step for step in rollout["steps"] if step.get("prompt_cut"))
     place = ["inspect", str(tmp_path / "run"), "--update", "1", "--task", rollout["task"]]
     place += ["--rollout", str(rollout["rollout"])]
-    shown = CliRunner().invoke(app, place, catch_exceptions=False).stdout
+    shown = CliRunner().invoke(make_app(), place, catch_exceptions=False).stdout
     assert f"prompt cut by {step['prompt_cut']} token" in " ".join(shown.split())
     prompt = [*place, "--step", str(step["step"]), "--prompt"]
-    told = CliRunner().invoke(app, prompt, catch_exceptions=False).stdout
+    told = CliRunner().invoke(make_app(), prompt, catch_exceptions=False).stdout
     assert f"; {step['prompt_cut']} more removed by rollout.max_prompt_tokens" in " ".join(told.split())
-    assert json.loads(CliRunner().invoke(app, [*prompt, "--json"]).stdout)["cut"] == step["prompt_cut"]
+    assert json.loads(CliRunner().invoke(make_app(), [*prompt, "--json"]).stdout)["cut"] == step["prompt_cut"]
 
 
 def test_a_preview_says_that_long_prompts_would_be_refused(file: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_slot_that_is_none_is_refused_where_the_class_is_made() -> None:
             pass
 
     assert str(raised.value) == (
-        "class Mine: there is no slot 'gruoper'; did you mean 'grouper'? docs/howto/extending/slots.md lists all 33"
+        "class Mine: there is no slot 'gruoper'; did you mean 'grouper'? docs/howto/extending/slots.md lists them all"
     )
 
 

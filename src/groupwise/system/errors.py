@@ -112,7 +112,7 @@ def nearest(name: str, valid: Iterable[str], *, listed_by: str = "") -> str:
     >>> nearest("dpth", ["depth", "alpha"])
     "did you mean 'depth'? Valid: alpha, depth"
     >>> nearest("gpro", ["hgpo", "grpo", "gpr", "rloo", "gspo", "disco"], listed_by="`groupwise methods`")
-    "did you mean 'gpr' or 'grpo'? `groupwise methods` lists all 6"
+    "did you mean 'gpr' or 'grpo'? `groupwise methods` lists them all"
     """
     names = sorted(valid)
     near = find_near(name, names)
@@ -122,7 +122,7 @@ def nearest(name: str, valid: Iterable[str], *, listed_by: str = "") -> str:
     edits = count_edits(name, near[0])
     first, *others = [repr(other) for other in near if count_edits(name, other) <= edits]
     hint = f"did you mean {' or '.join([', '.join([first, *others[:-1]]), *others[-1:]])}?"
-    return f"{hint} {listed_by} lists all {len(names)}" if listed_by else f"{hint} ({len(names)} are valid)"
+    return f"{hint} {listed_by} lists them all" if listed_by else f"{hint} ({len(names)} are valid)"
 
 
 def find_near(name: str, valid: Iterable[str]) -> list[str]:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from groupwise import methods
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.files import HEADER, ROWS, write
 
-METHODS = "`groupwise methods` lists all 62"
-KEYS = "docs/reference/rollouts.md lists all 31"
-OPTIONS = "`groupwise methods --show hgpo` lists all 9"
+METHODS = "`groupwise methods` lists them all"
+KEYS = "docs/reference/rollouts.md lists them all"
+OPTIONS = "`groupwise methods --show hgpo` lists them all"
 
 
 def change_row(position: int, **change: Any) -> list[dict[str, Any]]:
@@ -153,7 +154,8 @@ BAD_OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (
         ("explain", "FILE", "--rollout", "c", "--step", "0", "--method", "zzz"),
         "there is no method 'zzz'; Valid: a_grae, "
-        "after_concise_r, after_dsdr, after_etr, after_polychromic, ... (62 in all; `groupwise methods` lists them)",
+        "after_concise_r, after_dsdr, after_etr, after_polychromic, ... "
+        f"({len(methods.names())} in all; `groupwise methods` lists them)",
     ),
     (("methods", "--show", "hgop"), f"there is no method 'hgop'; did you mean 'hgpo'? {METHODS}"),
     (

@@ -152,5 +152,5 @@ def test_the_error_of_a_term_names_the_term() -> None:
         Sum(terms=[{"weight": 1, "of": STATE}, {"weight": 1, "of": "relativ"}])
     assert str(caught.value) == (
         "Sum: terms.1.of: there is no estimator 'relativ'; did you mean 'relative'? "
-        "docs/reference/parts/estimator.md lists all 19"
+        "docs/reference/parts/estimator.md lists them all"
     )

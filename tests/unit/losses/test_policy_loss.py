@@ -324,7 +324,7 @@ def test_a_loss_is_written_down_and_read_back() -> None:
         (
             {"surrogate": "clipp"},
             "PolicyLoss: surrogate: there is no surrogate 'clipp'; did you mean 'clip'? "
-            "docs/reference/parts/surrogate.md lists all 8",
+            "docs/reference/parts/surrogate.md lists them all",
         ),
         ({"ratio": Clip()}, "PolicyLoss: ratio: Clip is a surrogate, but a ratio is needed here"),
         ({"old": "nobody"}, "PolicyLoss: old: expected 'learner' or 'engine', found 'nobody'"),

@@ -70,7 +70,7 @@ def test_a_bare_kind_is_enough_for_a_part_without_fields() -> None:
 def test_an_unknown_field_is_named_with_the_nearest_valid_one() -> None:
     assert refusal(advantage=SMALLEST | {"baselin": "mean"}) == (
         "Algorithm: advantage.baselin: unknown setting; did you mean 'baseline'? "
-        "docs/reference/parts/estimator.md lists all 9"
+        "docs/reference/parts/estimator.md lists them all"
     )
 
 
@@ -116,7 +116,7 @@ def test_a_kind_of_another_slot_is_unknown_in_this_one() -> None:
 def test_an_unknown_kind_is_named_with_the_nearest_valid_one() -> None:
     assert with_by({"kind": "by_histori"}) == (
         ".kind: there is no grouper 'by_histori'; did you mean 'by_history'? "
-        "docs/reference/parts/grouper.md lists all 9"
+        "docs/reference/parts/grouper.md lists them all"
     )
 
 

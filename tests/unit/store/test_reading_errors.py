@@ -145,7 +145,7 @@ ROW_FAULTS: list[tuple[Any, str]] = [
     ),
     (
         ROW | {"rewrd": 1},
-        "unknown key 'rewrd'; did you mean 'reward'? docs/reference/rollouts.md lists all 31 "
+        "unknown key 'rewrd'; did you mean 'reward'? docs/reference/rollouts.md lists them all "
         "(further columns go into 'extra')",
     ),
     (ROW | {"task": 1.5}, "key 'task' is 1.5; it takes text or an integer"),
@@ -317,7 +317,7 @@ def test_parquet_with_a_bad_header(tmp_path: Path, header: str, expected: str) -
         ({"reward": [float("nan")]}, f"key 'reward' is NaN; it takes a finite number{SCORE}"),
         (
             {"rewards": [1]},
-            "unknown key 'rewards'; did you mean 'reward'? docs/reference/rollouts.md lists all 31 "
+            "unknown key 'rewards'; did you mean 'reward'? docs/reference/rollouts.md lists them all "
             "(further columns go into 'extra')",
         ),
         ({"step": ["0"]}, "key 'step' is \"0\"; it takes an integer from 0 upwards"),

@@ -40,7 +40,7 @@ def test_a_long_list_of_names_is_cut_and_counted() -> None:
 def test_of_a_long_list_the_nearest_names_are_told() -> None:
     names = ["grpo", "hgpo", "alpha", "beta", "gamma", "gpo"]
     assert nearest("gpro", names) == "did you mean 'gpo' or 'grpo'? (6 are valid)"
-    assert nearest("grpoo", names, listed_by="`ls`") == "did you mean 'grpo'? `ls` lists all 6"
+    assert nearest("grpoo", names, listed_by="`ls`") == "did you mean 'grpo'? `ls` lists them all"
     numbered = [f"a{i}" for i in range(9)]
     assert nearest("ab", numbered) == "did you mean 'a0', 'a1', 'a2', 'a3' or 'a4'? (9 are valid)"
 

@@ -16,7 +16,7 @@ from groupwise.learner.config import LearnerConfig
 from groupwise.methods.r3 import CrossContextReplay
 from groupwise.training.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run, override_setting
 
-METHODS = "`groupwise methods` lists all 64"
+METHODS = "`groupwise methods` lists them all"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -67,12 +67,12 @@ NO_METHOD = (
         (
             '[algorithm]\nmethod = "hgpo"\ndpth = 3',
             "algorithm.dpth: not an option of the method 'hgpo', and not a part of an algorithm; did you mean 'depth'? "
-            "`groupwise methods --show hgpo` lists all 9",
+            "`groupwise methods --show hgpo` lists them all",
         ),
         (
             '[algorithm]\nmethod = "grpo"\nlos = "policy_loss"',
             "algorithm.los: not an option of the method 'grpo', and not a part of an algorithm; did you mean 'loss'? "
-            "docs/reference/settings.md lists all 13",
+            "docs/reference/settings.md lists them all",
         ),
         (
             '[algorithm]\nmethod = "hgpo"\ndepth = -3',
@@ -81,11 +81,11 @@ NO_METHOD = (
         (
             '[algorithm.advantage]\nkind = "relative"\nby = { kind = "by_tas" }\nof = "episode_return"',
             "algorithm.advantage.by.kind: there is no grouper 'by_tas'; did you mean 'by_task'? "
-            "docs/reference/parts/grouper.md lists all 9",
+            "docs/reference/parts/grouper.md lists them all",
         ),
         (
             '[algorithm]\nadvantag = "sum"',
-            "algorithm.advantag: unknown setting; did you mean 'advantage'? docs/reference/settings.md lists all 14",
+            "algorithm.advantag: unknown setting; did you mean 'advantage'? docs/reference/settings.md lists them all",
         ),
         ("[algorithm", "not valid TOML: Expected ']' at the end of a table declaration (at end of document)"),
         ("depth = \n", "not valid TOML: Invalid value (at line 1, column 9)"),
@@ -103,7 +103,7 @@ def test_an_unknown_section_is_named_with_the_nearest_one(tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as caught:
         load_algorithm(path)
     assert str(caught.value) == (
-        f"{path}: algoritm: unknown setting; did you mean 'algorithm'? docs/reference/settings.md lists all 18"
+        f"{path}: algoritm: unknown setting; did you mean 'algorithm'? docs/reference/settings.md lists them all"
     )
 
 
