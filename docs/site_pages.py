@@ -28,6 +28,16 @@ ELSEWHERE = {
     **{f"benchmarks/pages/{path.name}": f"full/{path.name}" for path in ROOT.glob("benchmarks/pages/*.md")},
 }
 """What the site calls pages that are not in docs/, or not under the same name."""
+BOOSTS = {
+    **dict.fromkeys(
+        ("adr/", "full/", "lablog.md", "changelog.md", "contributing.md", "architecture.md", "api.md"), 0.1
+    ),
+    "reference/parts/": 0.4,
+}
+"""How much pages count in the search, by the beginnings of their names; 1 for all others.
+
+Most questions are answered by a tutorial, a how-to page or the settings, and not by a decision or a list of kinds.
+"""
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -44,6 +54,9 @@ def on_files(files: Files, *, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
     """Point links at pages of the site; a link to anything else is its text."""
     name = page.file.src_uri
+    boost = next((boost for beginning, boost in BOOSTS.items() if name.startswith(beginning)), None)
+    if boost is not None:
+        page.meta["search"] = {"boost": boost}
     place = next((place for place, other in ELSEWHERE.items() if other == name), f"docs/{name}")
     return LINK.sub(lambda match: lead_link(match, place=place, name=name, files=files), markdown)
 

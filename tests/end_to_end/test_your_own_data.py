@@ -47,7 +47,7 @@ tasks = 60
 epochs = 8
 batch_tokens = 128
 """
-"""What the page's sections are put into."""
+"""Settings of a shorter run than the page's, and all that its sections on rewards need."""
 
 
 @pytest.fixture
@@ -61,7 +61,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert row in [{name: given[name] for name in row} for given in own], "the page's rows are the example's"
     (tmp_path / "rewards.py").write_text(code.text, encoding="utf-8")
     judged, _, own_reward = blocks_of(PAGE, "toml")
-    (tmp_path / "run.toml").write_text(f"{judged.text}\n{REST}", encoding="utf-8")
+    (tmp_path / "page.toml").write_text(judged.text, encoding="utf-8")
+    (tmp_path / "run.toml").write_text(f'extends = "page.toml"\n{REST}', encoding="utf-8")
     (tmp_path / "own_reward.toml").write_text(f"{own_reward.text}\n{REST}", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -122,7 +122,7 @@ def _print_audit(result: Audit, file: Path) -> None:
 def _make_levels_table(levels: list[HistoryLevel], steps: int) -> Table:
     headings = ("depth", "groups", "mean size", "compared", "own only", "alone", "too early", "all equal")
     more = ("hide histories", "baseline moves", "sign flips")
-    table = make_table(*headings, *more, align="r", title="Groups by depth of history (shares of all steps)")
+    table = make_table(*headings, *more, align="r", title="Groups by depth of history (fractions of all steps)")
     for level in levels:
         table.add_row(
             str(level.depth),

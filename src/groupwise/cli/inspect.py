@@ -284,14 +284,14 @@ def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
     if differences.number is None:
         console.print("the runs have no update in common")
     else:
-        table = make_table(f"metric at update {differences.number}", "A", "B", "B less A")
+        table = make_table(f"metric at update {differences.number}", "A", "B", "B - A")
         for metric in differences.metrics:
             change = format_compact(metric.change)
             shown = f"+{change}" if metric.change > 0 else change
             table.add_row(escape(metric.name), format_compact(metric.first), format_compact(metric.second), shown)
         console.print(table, "")
     if differences.scores:
-        table = make_table("last evaluation", "A", "B", "B less A")
+        table = make_table("last evaluation", "A", "B", "B - A")
         for score in differences.scores:
             gain = score.second.value - score.first.value
             shown = format_points(gain) if score.measure == "success" else format_signed(gain)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def launch(
-    file: Annotated[Path, argument("RUN.toml", "Run file; with --resume also the run folder.")],
+    file: Annotated[Path, argument("RUN.toml", "Run file, or with --resume a run folder.")],
     out: Annotated[Path | None, option("FOLDER", "Run folder; default: runs/NAME.")] = None,
     set_: Set = None,
     unset: Unset = None,

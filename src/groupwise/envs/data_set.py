@@ -77,7 +77,7 @@ def _read_row(part: DataSet, where: str, split_name: str, row: Mapping[str, Any]
             there = ", ".join(map(str, row)) or "no columns at all"
             raise FileError(
                 f"{where}: there is no column {name!r} for the {use}; it has {there}. Set env.columns.{use} "
-                "to the right column"
+                f"to the right column{'' if use in ('prompt', 'answer') else ', or to the empty text'}"
             )
     # Tables write NaN for missing values.
     values = {

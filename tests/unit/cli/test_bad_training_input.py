@@ -78,15 +78,10 @@ def test_a_data_set_without_the_mapped_columns(columns: str, said: str, groupwis
     (tmp_path / "rows.jsonl").write_text('{"question": "1+1?", "label": "2"}\n', encoding="utf-8")
     env = f'env={{kind="data_set",path="rows.jsonl",columns={columns}}}'
     use = said.partition(" for the ")[2].partition(";")[0]
-    place = tmp_path / "rows.jsonl:1"
-    assert (
-        refuse(groupwise, "train", small(tmp_path), "--set", env)
-        == f"{place}: there is {said}{use} to the right column"
-    )
-    assert (
-        refuse(groupwise, "preview", "small.toml", "--trust", "--set", env)
-        == f"{place}: there is {said}{use} to the right column"
-    )
+    fix = "the right column" if use in ("prompt", "answer") else "the right column, or to the empty text"
+    wrong = f"{tmp_path / 'rows.jsonl:1'}: there is {said}{use} to {fix}"
+    assert refuse(groupwise, "train", small(tmp_path), "--set", env) == wrong
+    assert refuse(groupwise, "preview", "small.toml", "--trust", "--set", env) == wrong
     check_nothing_begun(tmp_path)
 
 

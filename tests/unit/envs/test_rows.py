@@ -42,7 +42,8 @@ def read(path: str, **settings: Any) -> str:
         (
             GOOD,
             {"columns": {"id": "uid"}},
-            "there is no column 'uid' for the id; it has prompt, answer. Set env.columns.id to the right column",
+            "there is no column 'uid' for the id; it has prompt, answer. Set env.columns.id to the right column, "
+            "or to the empty text",
         ),
         ([1, 2], {}, "found list; a row is an object with named fields"),
         (GOOD | {"prompt": " "}, {}, "the prompt is ' '; give a text that is not empty"),

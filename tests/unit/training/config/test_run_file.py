@@ -337,4 +337,10 @@ def test_an_entry_of_a_list_is_not_set_alone() -> None:
 
 def test_more_threads_than_torch_can_count_are_an_error_of_the_run_file() -> None:
     with pytest.raises(ConfigError, match="threads: expected a number less than or equal to 65536"):
-        decode_run({"algorithm": {"method": "grpo"}, "threads": 10**20})
+        decode_run({"algorithm": {"method": "grpo"}, "env": "identity", "model": "tiny", "threads": 10**20})
+
+
+def test_one_error_names_every_missing_section() -> None:
+    with pytest.raises(ConfigError) as caught:
+        decode_run({"env": "identity"})
+    assert str(caught.value) == "sections are missing; write [algorithm] with a `method`, [model] with a `kind`"
