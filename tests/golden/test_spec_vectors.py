@@ -93,6 +93,18 @@ def test_hgpo_blends_three_levels_with_the_weights_of_the_paper_and_of_the_relea
     assert credit(table, "hgpo", gamma=1.0, scale="none", **hyper)[0] == near(expected)
 
 
+@pytest.mark.parametrize(
+    ("hyper", "expected"),
+    [({}, -0.1 / 6), ({"skip_average": True}, -0.1 / 4), ({"reference": True}, 0.2 / 6)],
+)
+def test_hgpo_leaves_out_a_level_on_which_the_step_is_average_if_asked(
+    hyper: dict[str, object], expected: float
+) -> None:
+    """Level credits (0.5, 0, -0.2) with weights 1, 2, 3, and 2, 3, 4 in the release: as the paper's experiments do."""
+    table = three_levels((0.5, 0.0, -0.2))
+    assert credit(table, "hgpo", gamma=1.0, scale="none", **hyper)[0] == near(expected)
+
+
 @pytest.mark.parametrize("reference", [False, True])
 def test_hgpo_puts_the_episode_entry_at_weight_one(reference: bool) -> None:
     """numbers, Routes, base_group on: entries 0.5774, 0.8154, 1.0 with weights 1, 2, 3 give 0.8680."""

@@ -73,6 +73,17 @@ def test_the_release_of_hgpo_at_depth_zero_differs_by_its_denominator_alone(rows
     close(values(rows, "hgpo", depth=0, alpha=alpha, reference=True), paper * (weight / (weight + 1e-6)))
 
 
+@given(rows=plain_rows, alpha=st.sampled_from((0.0, 1.0, 2.0)))
+def test_a_level_on_which_a_step_is_average_takes_part_or_not_only_beside_other_levels(
+    rows: list[Row], alpha: float
+) -> None:
+    assert np.array_equal(values(rows, "hgpo", depth=0, skip_average=True), values(rows, "hgpo", depth=0))
+    kept, skipped = (credit(rows, "hgpo", alpha=alpha, skip_average=skips) for skips in (False, True))
+    assert np.array_equal(kept.compared, skipped.compared)
+    assert np.all(np.abs(skipped.values) >= np.abs(kept.values) - 1e-12), "the same sum over less weight"
+    assert np.all(skipped.values * kept.values >= -1e-12)
+
+
 @given(rows=plain_rows, depth=st.integers(0, 3))
 def test_hgpo_finds_nobody_where_every_state_is_its_own(rows: list[Row], depth: int) -> None:
     lonely = [row | {"state": f"{row['task']} {row['rollout']} {row['step']}"} for row in rows]

@@ -28,13 +28,15 @@ def hgpo(
     invalid_penalty: float = 0.1,
     refused_penalty: float = 0.0,
     peers: str = "any",
+    skip_average: bool = False,
     reference: bool = False,
 ) -> Result:
     """A = sum_k w_k A_k / sum_k w_k over the levels k = 0..depth a step has, w_k = (k+1)^alpha (numbers, HGPO).
 
     Level k compares a step with the steps of its task that share its last k+1 states. With the episode entry (weight
     1) or in the release (`reference`), level k weighs (k+2)^alpha; the release also drops entries that are exactly 0
-    and adds 1e-6 to the denominator (numbers, HGPO released).
+    and adds 1e-6 to the denominator (numbers, HGPO released). The paper's experiments drop these entries too
+    (`skip_average`).
 
     Example (numbers, Routes): A_0 = 0.7071 and A_1 = 1.0 give (1 x 0.7071 + 2 x 1.0) / 3 = 0.9024; the release gives
     (2 x 0.7071 + 3 x 1.0) / 5 = 0.8828.
@@ -65,7 +67,7 @@ def hgpo(
             numbers = [ahead[other] for other in members]
             value = zscore(ahead[step], numbers, ddof=0, eps=EPS) if scale == "std" else deviation(ahead[step], numbers)
             entries.append((float(level + first_weight) ** alpha, value))
-        return blend(entries, reference=reference), is_compared
+        return blend(entries, drops_zeros=skip_average or reference, eps=1e-6 if reference else 0.0), is_compared
 
     return spread(rows, steps, credit)
 
@@ -84,14 +86,13 @@ def states_back(step: Step, level: int, place: dict[tuple[object, object, int], 
     return tuple(states)
 
 
-def blend(entries: list[tuple[float, float]], *, reference: bool) -> float:
+def blend(entries: list[tuple[float, float]], *, drops_zeros: bool, eps: float) -> float:
     """The weighted mean of the entries; 0 where there is none.
 
     Example: weights 1, 2, 3 and values 0.5, 1.0, -0.2 give (0.5 + 2.0 - 0.6) / 6 = 0.3167.
     """
-    if reference:
+    if drops_zeros:
         entries = [(weight, value) for weight, value in entries if value != 0.0]
     if not entries:
         return 0.0
-    total = sum(weight for weight, _ in entries) + (1e-6 if reference else 0.0)
-    return sum(weight * value for weight, value in entries) / total
+    return sum(weight * value for weight, value in entries) / (sum(weight for weight, _ in entries) + eps)

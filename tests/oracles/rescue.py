@@ -74,7 +74,7 @@ def r3_hgpo(
             if len(group) > 1:
                 numbers = [ahead[other] for other in group]
                 entries.append((level + 1.0, mix(ahead[step], numbers, group, alpha if with_replay else 1.0)))
-        return blend(entries, reference=False), bool(entries)
+        return blend(entries, drops_zeros=False, eps=0.0), bool(entries)
 
     return spread(rows, steps, credit)
 

@@ -91,7 +91,7 @@ def tables(pool: str) -> list[Table]:
 def pool_of(variant: Variant) -> str:
     if "similarity" in variant.hyper:
         return "sentence"
-    if variant.method == "hgpo" and variant.hyper.get("reference"):
+    if variant.method == "hgpo" and (variant.hyper.get("reference") or variant.hyper.get("skip_average")):
         return "exact mean"
     if variant.hyper.get("scale_by") == "state":  # where differences cancel, 1e-6 of 1e12 is lost in rounding
         return "moderate"

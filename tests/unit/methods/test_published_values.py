@@ -199,6 +199,7 @@ EXPECTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"depth": 1, "episode": True, "scale": "none"},
         hgpo((1.0, relative(scale=NO_SCALE)), *((2.0 + k, level(k, scale=NO_SCALE)) for k in range(2))),
     ),
+    ("hgpo", {"depth": 1, "skip_average": True}, hgpo((1.0, level(0)), (2.0, level(1)), absent="zero_valued")),
     (
         "hgpo",
         {"depth": 1, "reference": True},
