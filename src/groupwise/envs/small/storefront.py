@@ -15,6 +15,7 @@ from groupwise.envs.kit.draws import Draws
 from groupwise.envs.kit.task_set import Proposal, TaskSetSizes, check_env, choose_split, draw_task_sets
 from groupwise.envs.webshop.catalogue import LIMITS, Catalogue, Goal, Product, append_price_limit, draw_price_limit
 from groupwise.envs.webshop.environment import ShopEnvironment, ShopPart, collect_shop_vocabulary
+from groupwise.envs.webshop.search import Search
 
 ENV = "storefront"
 SIZES = TaskSetSizes(train=2000, validation=200, test=400)
@@ -51,17 +52,19 @@ class Storefront(ShopPart, slot="env", self_contained=True):
 
     def open(self, task: Task) -> ShopEnvironment:
         check_env(task, ENV)
-        return ShopEnvironment(task, self, draw_catalogue(self.shop, self.num_products, self.num_kinds))
+        return ShopEnvironment(task, self, draw_catalogue(self.shop, self.num_products, self.num_kinds, self.search))
 
     def vocabulary(self) -> tuple[str, ...]:
         limits = " ".join(append_price_limit("", limit) for limit in LIMITS)
         stock = draw_catalogue(self.shop, self.num_products, self.num_kinds)
         kinds = [text for kind in _list_kinds(self.num_kinds) for text in (kind["query"], *_list_attributes(kind))]
-        return collect_shop_vocabulary(stock, [*_read_stock()["openings"], "From our with for , and :", limits, *kinds])
+        return collect_shop_vocabulary(
+            self, stock, [*_read_stock()["openings"], "From our with for , and :", limits, *kinds]
+        )
 
 
 @lru_cache(maxsize=8)
-def draw_catalogue(shop: int, num_products: int, num_kinds: int) -> Catalogue:
+def draw_catalogue(shop: int, num_products: int, num_kinds: int, search: Search = "bm25") -> Catalogue:
     kinds, products = _list_kinds(num_kinds), dict[str, Product]()
     index = 0
     while len(products) < num_products:
@@ -69,7 +72,7 @@ def draw_catalogue(shop: int, num_products: int, num_kinds: int) -> Catalogue:
         product = _make_product(draws, kinds[len(products) % len(kinds)])
         products.setdefault(product.asin, product)
         index += 1
-    return Catalogue(list(products.values()), env=ENV)
+    return Catalogue(list(products.values()), env=ENV, search=search)
 
 
 def _make_product(draws: Draws, kind: Mapping[str, Any]) -> Product:

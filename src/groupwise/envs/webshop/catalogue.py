@@ -14,8 +14,8 @@ from random import Random
 from typing import Any
 
 from groupwise.data.records import Task
-from groupwise.envs.kit.bm25 import Bm25
 from groupwise.envs.kit.draws import Draws
+from groupwise.envs.webshop.search import Index, Search, make_index
 from groupwise.system.errors import ConfigError, FileError, RecordError
 
 MAX_RESULTS = 50
@@ -93,11 +93,11 @@ class Goal:
 class Catalogue:
     """The products of a shop, and the search over them."""
 
-    def __init__(self, products: Sequence[Product], *, env: str) -> None:
+    def __init__(self, products: Sequence[Product], *, env: str, search: Search = "bm25") -> None:
         self.products = tuple(products)
         """In the shop's order."""
         self.by_asin = {product.asin: product for product in self.products}
-        self._env = env
+        self._env, self._search = env, search
         self._searches: dict[str, tuple[Product, ...]] = {}
 
     @cached_property
@@ -125,8 +125,9 @@ class Catalogue:
             )
 
     @cached_property
-    def _index(self) -> Bm25:
-        return Bm25([product.search_text for product in self.products], needed_by=self._env, extra="webshop")
+    def _index(self) -> Index:
+        texts = {asin: product.search_text for asin, product in self.by_asin.items()}
+        return make_index(self._search, texts, env=self._env)
 
 
 # The publisher's files of WebShop: products, attributes and goals, as princeton-nlp/WebShop hands them out.

@@ -27,6 +27,7 @@ from groupwise.envs.webshop.catalogue import (
     read_products,
 )
 from groupwise.envs.webshop.reward import PurchaseScore, score_purchase
+from groupwise.envs.webshop.search import Search
 from groupwise.parts.part import Part
 from groupwise.parts.path_settings import PathText
 from groupwise.system.errors import ConfigError
@@ -52,7 +53,7 @@ class ShopPart(Part):
     """Factor of the reward."""
     reference: bool = False
     """Whether to follow the published code: it normalises the colour of an option on one side only, so some right
-    choices count as wrong; and a search is possible on every page."""
+    choices count as wrong; a search is possible on every page; and the search page has a button without effect."""
     tagger: str = ""
     """spaCy model for the nouns of titles in the score, such as "en_core_web_sm"; empty = all words of letters that are
     not in a short list."""
@@ -60,9 +61,20 @@ class ShopPart(Part):
     """Whether a product's page shows the chosen options; the published text does not."""
     goal_in_text: bool = False
     """Whether each text begins with the instruction, as the published one does."""
+    key: Literal["situation", "observation"] = "situation"
+    """What makes two steps comparable: the page and the chosen options, or the text without the instruction."""
+    listed_search: Literal["instruction", "placeholder"] = "instruction"
+    """The search in the list of possible actions: one for the instruction, or `search[<your query>]`, as released."""
+    texts: Literal["plain", "quoted"] = "plain"
+    """Whether the texts of a page stand in quotation marks, as in GiGPO's and HGPO's prompts: 'a' [SEP] 'b'."""
+    search: Search = "bm25"
+    """The search engine: BM25; BM25 over stemmed words, close to the publisher's; or the publisher's, by pyserini."""
 
     def instruction(self) -> str:
         return INSTRUCTION
+
+    def write_page(self, texts: Iterable[str]) -> str:
+        return SEPARATOR.join(f"'{text}'" for text in texts) if self.texts == "quoted" else SEPARATOR.join(texts)
 
 
 class ShopEnvironment(SteppedEnvironment):
@@ -72,7 +84,6 @@ class ShopEnvironment(SteppedEnvironment):
         super().__init__(task, rules.max_steps)
         catalogue.check(task)
         self._rules, self._catalogue, self._goal = rules, catalogue, Goal.of(task)
-        self._page, self._buttons = Page(), buttons_of(Page(), catalogue)
         self._progress.observation = self._show(Page())
 
     def act(self, action: str) -> Outcome:
@@ -128,7 +139,7 @@ class ShopEnvironment(SteppedEnvironment):
         ranked = [
             (rank // PAGE_SIZE, query)
             for query in (self._goal.instruction.lower(), title.lower())
-            if (rank := self._find_rank(" ".join(split_words(query)))) is not None
+            if (rank := self._find_rank(query)) is not None
         ]
         return min(ranked, key=lambda rank_and_query: rank_and_query[0])[1] if ranked else None
 
@@ -140,7 +151,7 @@ class ShopEnvironment(SteppedEnvironment):
         """The page after an action; None if the action is not possible here."""
         if verb == "search":
             may_search = self._page.query is None or self._rules.reference
-            return Page(query=" ".join(split_words(target))) if may_search else None
+            return Page(query=target) if may_search else None
         if target in self._buttons:
             return self._buttons[target]
         target_words = split_words(target)  # a tokenizer may put spaces around punctuation
@@ -169,15 +180,17 @@ class ShopEnvironment(SteppedEnvironment):
         return {"answer": answer, "exact": is_right, "graded_match": score.total, "match_parts": parts}
 
     def _show(self, page: Page) -> Observation:
-        self._page, self._buttons = page, buttons_of(page, self._catalogue)
-        texts = texts_of(page, self._catalogue, show_chosen=self._rules.show_chosen)
+        rules = self._rules
+        self._page, self._buttons = page, buttons_of(page, self._catalogue, reference=rules.reference)
+        texts = texts_of(page, self._catalogue, show_chosen=rules.show_chosen)
         # As the published text mode begins its pages.
-        head = ["Instruction:", self._goal.instruction] if self._rules.goal_in_text else []
+        head = ["Instruction:", self._goal.instruction] if rules.goal_in_text else []
         clicks = tuple(_click(text) for text in self._buttons)
-        searches = (f"search[{self._goal.instruction.lower()}]",) if page.query is None else ()
+        query = self._goal.instruction.lower() if rules.listed_search == "instruction" else PLACEHOLDER
+        searches = (f"search[{query}]",) if page.query is None else ()
         return Observation(
-            text=SEPARATOR.join((*head, *texts)),
-            state_key=key_of(page, self._catalogue),
+            text=rules.write_page((*head, *texts)),
+            state_key=key_of(page, self._catalogue) if rules.key == "situation" else rules.write_page(texts),
             admissible=(*searches, *clicks),
             goal=self._goal.instruction,
         )
@@ -208,6 +221,10 @@ SEPARATOR = " [SEP] "
 """Separator of the texts of a page, as in the published text mode."""
 BACK, PREVIOUS, NEXT, BUY = "Back to Search", "< Prev", "Next >", "Buy Now"
 SUB_PAGES = ("Description", "Features", "Reviews")
+SEARCH_BUTTON = "search"
+"""The button of the published search page. A search needs no click, so it does nothing."""
+PLACEHOLDER = "<your query>"
+"""What the released lists of actions show in place of a query."""
 THANKS = "Thank you for shopping with us!"
 
 
@@ -252,12 +269,14 @@ def texts_of(page: Page, catalogue: Catalogue, *, show_chosen: bool) -> list[str
     return [BACK, PREVIOUS, *options, *about, *SUB_PAGES, BUY, *chosen]
 
 
-def buttons_of(page: Page, catalogue: Catalogue) -> Mapping[str, Page]:
+def buttons_of(page: Page, catalogue: Catalogue, *, reference: bool) -> Mapping[str, Page]:
     """Where each button of a page leads, by its text in lower case.
 
     If two options have a value in common, a click chooses the later one, as in the published environment.
     """
-    if page.query is None or page.is_bought:
+    if page.query is None:
+        return {SEARCH_BUTTON: page} if reference else {}
+    if page.is_bought:
         return {}
     buttons = {BACK.lower(): Page()}
     if not page.asin:
@@ -313,13 +332,15 @@ class Webshop(ShopPart, slot="env"):
     fraction of attributes, options and price that are right. A score of 1 is a success. An impossible action is invalid
     and leaves the page as it is.
 
-    Choices: search is BM25 by bm25s without stemming; the publisher uses Lucene, whose order of results differs. The
-    score's nouns come from a spaCy model only if `tagger` names one. The publisher draws the price of a range, and
-    price limits, at each start. Here they depend on the product and the goal, so task sets are equal everywhere. Goals
-    with equal content are kept once, in the test set first. Only one search is listed as admissible, the one for the
-    instruction; any other words are possible.
+    Choices: search is BM25 by bm25s without stemming; the publisher uses Lucene, whose order of results differs
+    (`search`). The score's nouns come from a spaCy model only if `tagger` names one. The publisher draws the price of a
+    range, and price limits, at each start. Here they depend on the product and the goal, so task sets are equal
+    everywhere. Goals with equal content are kept once, in the test set first. Only one search is listed as admissible,
+    the one for the instruction; any other words are possible.
 
-    `state_key` is the page and the chosen options; the way there does not matter.
+    `state_key` is the page and the chosen options; the way there does not matter. `key = "observation"` is the text
+    without the instruction, as in GiGPO's and HGPO's release. It does not show the chosen options, so pages with other
+    choices are equal.
     """
 
     path: PathText
@@ -330,8 +351,8 @@ class Webshop(ShopPart, slot="env"):
     """Goals that were made from products (items_ins_v2), or those that people wrote (items_human_ins.json)."""
     num_test: Annotated[int, Field(ge=1)] = NUM_TEST
     """Goals of the test set: the first ones."""
-    num_validation: Annotated[int, Field(ge=1)] = NUM_VALIDATION
-    """Goals of the validation set: those after them."""
+    num_validation: Annotated[int, Field(ge=0)] = NUM_VALIDATION
+    """Goals of the validation set: those after them; 0 in GiGPO's and HGPO's release."""
 
     def task_set(self, split: str) -> tuple[Task, ...]:
         return choose_split(
@@ -340,15 +361,17 @@ class Webshop(ShopPart, slot="env"):
 
     def open(self, task: Task) -> ShopEnvironment:
         check_env(task, ENV)
-        return ShopEnvironment(task, self, _load_catalogue(self.path, self.size))
+        return ShopEnvironment(task, self, _load_catalogue(self.path, self.size, self.search))
 
     def vocabulary(self) -> tuple[str, ...]:
         goals = [goal.instruction for goal in _load_goals(self.path, self.size, self.goals)]
-        return collect_shop_vocabulary(_load_catalogue(self.path, self.size), goals)
+        return collect_shop_vocabulary(self, _load_catalogue(self.path, self.size), goals)
 
 
-def collect_shop_vocabulary(catalogue: Catalogue, instructions: list[str]) -> tuple[str, ...]:
+def collect_shop_vocabulary(rules: ShopPart, catalogue: Catalogue, instructions: list[str]) -> tuple[str, ...]:
     texts = [INSTRUCTION, *SENTENCES, *instructions]
+    texts += [PLACEHOLDER] if rules.listed_search == "placeholder" else []
+    texts += [rules.write_page([""])]
     for product in catalogue.products:
         options = [text for name, values in product.options.items() for text in (name, *values)]
         about = (product.asin, product.title, product.price_tag, product.rating, product.description)
@@ -357,13 +380,18 @@ def collect_shop_vocabulary(catalogue: Catalogue, instructions: list[str]) -> tu
 
 
 @lru_cache(maxsize=2)
-def _load_catalogue(path: str, size: str) -> Catalogue:
-    return Catalogue(read_products(Path(path), size), env=ENV)
+def _load_products(path: str, size: str) -> list[Product]:
+    return read_products(Path(path), size)
+
+
+@lru_cache(maxsize=2)
+def _load_catalogue(path: str, size: str, search: Search = "bm25") -> Catalogue:
+    return Catalogue(_load_products(path, size), env=ENV, search=search)
 
 
 @lru_cache(maxsize=2)
 def _load_goals(path: str, size: str, goals: str) -> list[Goal]:
-    return read_goals(Path(path), size, list(_load_catalogue(path, size).products), human=goals == "human")
+    return read_goals(Path(path), size, _load_products(path, size), human=goals == "human")
 
 
 @lru_cache(maxsize=4)
