@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from groupwise.envs.kit.bm25 import K1, STOP_WORDS, B, Bm25
+from groupwise.envs.kit.packages import import_package
 from groupwise.system.errors import ConfigError
 
 Search = Literal["bm25", "porter", "pyserini"]
@@ -130,13 +131,7 @@ def _stem(word: str) -> str:
 
 @cache
 def _load_porter() -> Callable[[str], str]:
-    try:
-        import snowballstemmer
-    except ImportError:
-        raise ConfigError(
-            "search = \"porter\" needs a package that is not installed; pip install 'groupwise[webshop]'"
-        ) from None
-    stem: Callable[[str], str] = snowballstemmer.stemmer("porter").stemWord
+    stem: Callable[[str], str] = import_package("webshop", "snowballstemmer").stemmer("porter").stemWord
     return stem
 
 
