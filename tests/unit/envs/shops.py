@@ -8,6 +8,7 @@ from typing import Any
 
 from groupwise import Task
 from groupwise.envs.webshop.catalogue import Catalogue, Goal, Product
+from groupwise.envs.webshop.search import Search
 
 SCRUB = Product(
     asin="B000SCRUB1",
@@ -64,8 +65,8 @@ GOAL = Goal(
 )
 
 
-def shop() -> Catalogue:
-    return Catalogue([SCRUB, SCRUB_2, LAMP, SOAP], env="webshop")
+def shop(search: Search = "bm25") -> Catalogue:
+    return Catalogue([SCRUB, SCRUB_2, LAMP, SOAP], env="webshop", search=search)
 
 
 def task(goal: Goal = GOAL, catalogue: Catalogue | None = None, *, env: str = "webshop") -> Task:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
+import weakref
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Literal, Protocol
 
 import numpy as np
@@ -75,7 +77,7 @@ class LuceneBm25:
         self._starts = np.searchsorted(np.array(terms)[by_term], np.arange(len(self._terms) + 1))
         self._rows = np.array(rows)[by_term]
         self._num_texts = np.count_nonzero(lengths)
-        mean = np.float32(np.sum(lengths) / max(self._num_texts, 1))
+        mean = np.float32(max(np.sum(lengths), 1) / max(self._num_texts, 1))
         rounded = np.array([round_length(length) for length in lengths], dtype=np.float32)
         norms = 1 / (np.float32(K1) * (np.float32(1 - B) + np.float32(B) * rounded / mean))
         self._frequencies = np.array(counts, dtype=np.float32)[by_term] * norms[self._rows]
@@ -151,8 +153,9 @@ class Lucene:
                 'pyserini, install the Java that it asks for, or set search = "porter"'
             ) from None
         self._numbers = {name: number for number, name in enumerate(texts)}
-        self._folder = TemporaryDirectory(prefix="groupwise-lucene-")
-        documents, index = Path(self._folder.name, "documents"), Path(self._folder.name, "index")
+        folder = Path(mkdtemp(prefix="groupwise-lucene-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        documents, index = folder / "documents", folder / "index"
         documents.mkdir()
         with (documents / "documents.jsonl").open("w", encoding="utf-8") as file:
             file.writelines(json.dumps({"id": name, "contents": text}) + "\n" for name, text in texts.items())
