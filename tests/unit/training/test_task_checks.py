@@ -15,6 +15,7 @@ from groupwise.training.config.run_config import RunConfig
 from groupwise.training.config.run_file import decode_run
 from groupwise.training.doctor.preview import preview_run
 from groupwise.training.open_run import open_run_host
+from tests.unit.envs.corridor import CorridorPart
 from tests.unit.envs.row_sets import sums, write_rows
 
 FUNCTIONS = "tests.unit.credit.own_functions"
@@ -130,3 +131,13 @@ def test_a_member_without_tasks_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         ConfigError, match=r"^env \(bare\): CorridorPart has no training tasks; give its train task set "
     ):
         check(configure(env={"kind": "mixture", "members": [TALKING, bare]}, rollout={"workers": 0}))
+
+
+def test_a_split_without_tasks_cannot_be_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = CorridorPart.task_set
+    monkeypatch.setattr(CorridorPart, "task_set", lambda self, split: () if split == "test" else full(self, split))
+    corridor = {"kind": "tests.unit.envs.corridor:CorridorPart"}
+    check(configure(env=corridor, evaluation={"split": "test", "tasks": 0}, rollout={"workers": 0}))
+    with pytest.raises(ConfigError) as raised:
+        check(configure(env=corridor, evaluation={"split": "test", "tasks": 2}, rollout={"workers": 0}))
+    assert str(raised.value) == "evaluation.split: CorridorPart has no tasks in 'test'; choose another split"

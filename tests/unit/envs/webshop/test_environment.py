@@ -19,6 +19,18 @@ from groupwise.envs.webshop.catalogue import NO_LIMIT, draw_price_limit, read_go
 from groupwise.envs.webshop.environment import ShopEnvironment
 from tests.unit.envs.shops import GOAL, LAMP, SCRUB, SCRUB_2, SOAP, describe_item, item, publish, shop, task
 
+RELEASED: dict[str, Any] = {
+    "max_steps": 30,
+    "is_graded": False,
+    "success_reward": 10.0,
+    "reference": True,
+    "key": "observation",
+    "listed_search": "placeholder",
+    "texts": "quoted",
+    "search": "porter",
+}
+"""The settings of HGPO's release."""
+
 
 def open_shop(**fields: Any) -> ShopEnvironment:
     part = Webshop(path="unused", **fields)
@@ -124,6 +136,45 @@ class TestAnRollout:
             environment.act(action)
         assert environment.observe().text.endswith("Buy Now [SEP] Chosen: titanium")
 
+    def test_texts_in_quotation_marks_as_released(self) -> None:
+        environment = open_shop(texts="quoted")
+        assert environment.observe().text == "'Search'"
+        assert environment.act("search[tea tree scrub]").observation.text == (
+            "'Back to Search' [SEP] 'Page 1 (Total results: 2)' [SEP] 'B000SCRUB1' [SEP] "
+            "'Acme body scrub with tea tree' [SEP] '$12.5' [SEP] 'B000SCRUB2' [SEP] 'Bolt body scrub' [SEP] '$30.0'"
+        )
+
+    @pytest.mark.parametrize("texts", ["plain", "quoted"])
+    def test_the_text_as_key_hides_the_chosen_options(self, texts: str) -> None:
+        environment = open_shop(key="observation", texts=texts, goal_in_text=True)
+        first = environment.observe()
+        assert first.text.endswith(str(first.state_key))
+        assert GOAL.instruction in first.text
+        assert GOAL.instruction not in str(first.state_key)
+        seen = [
+            environment.act(action).observation
+            for action in ("search[tea tree scrub]", "click[b000scrub1]", "click[8 ounce]", "click[mint]")
+        ]
+        assert len({one.state_key for one in seen}) == 2, "the results, and one key whatever was chosen"
+        situations = open_shop(texts=texts)
+        for action in ("search[tea tree scrub]", "click[b000scrub1]"):
+            situations.act(action)
+        keys = [situations.act(action).observation.state_key for action in ("click[8 ounce]", "click[mint]")]
+        assert len(set(keys)) == 2
+
+    def test_the_released_list_of_actions_gives_no_query_away(self) -> None:
+        environment = open_shop(listed_search="placeholder")
+        assert environment.observe().admissible == ("search[<your query>]",)
+        assert "search[<your query>]" not in (environment.act("search[scrub]").observation.admissible or ())
+
+    def test_as_published_the_search_page_has_a_button_that_does_nothing(self) -> None:
+        environment = open_shop(reference=True, listed_search="placeholder")
+        first = environment.observe()
+        assert first.admissible == ("search[<your query>]", "click[search]")
+        clicked = environment.act("click[search]")
+        assert (clicked.accepted, clicked.observation) == (True, first)
+        assert not open_shop().act("click[search]").accepted
+
     def test_results_are_paged_by_ten(self) -> None:
         stock = draw_catalogue(0, 60, 2)
         wanted = stock.products[0]
@@ -176,6 +227,12 @@ class TestThePublishersFiles:
         results = check_environment(self.part(folder), tasks=6)
         assert {result.rule: result.found for result in results if result.status != "kept"} == {}
 
+    def test_every_rule_is_kept_with_the_released_settings(self, folder: Path) -> None:
+        pytest.importorskip("snowballstemmer")
+        released = self.part(folder, num_validation=0, **RELEASED)
+        results = check_environment(released, tasks=6)
+        assert {result.rule: result.found for result in results if result.status != "kept"} == {}
+
     def test_products_are_read_as_the_publisher_means_them(self, tmp_path: Path) -> None:
         items = [
             item(SCRUB, pricing="$1,012.50", small_description="One line."),
@@ -209,6 +266,16 @@ class TestThePublishersFiles:
         drawn = [each.payload["instruction"] for split in ("test", "validation", "train") for each in task_sets[split]]
         assert drawn == [goal.instruction for goal in goals]
         assert [len(task_sets[split]) for split in ("test", "validation")] == [20, 30]
+
+    def test_as_released_all_other_goals_are_for_training(self, folder: Path) -> None:
+        goals = read_goals(folder, "1000", read_products(folder, "1000"), human=False)
+        part = self.part(folder, num_validation=0)
+        drawn = {split: [task.payload["instruction"] for task in part.task_set(split)] for split in SPLITS}
+        assert drawn["test"] == [goal.instruction for goal in goals[:20]]
+        assert drawn["validation"] == []
+        assert drawn["train"] == [goal.instruction for goal in goals[20:]]
+        with pytest.raises(ConfigError, match="num_validation: expected a number greater than or equal to 0"):
+            self.part(folder, num_validation=-1)
 
     def test_the_published_numbers_are_the_default(self) -> None:
         part = Webshop(path="unused")

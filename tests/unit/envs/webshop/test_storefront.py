@@ -27,8 +27,12 @@ GOLDEN = {
 
 @pytest.mark.parametrize(
     "part",
-    [Storefront(), Storefront(shop=5, num_products=30, num_kinds=3, goal_in_text=True, show_chosen=False)],
-    ids=["default", "small"],
+    [
+        Storefront(),
+        Storefront(shop=5, num_products=30, num_kinds=3, goal_in_text=True, show_chosen=False),
+        Storefront(num_products=60, key="observation", listed_search="placeholder", texts="quoted", reference=True),
+    ],
+    ids=["default", "small", "as released"],
 )
 def test_every_rule_is_kept(part: Storefront) -> None:
     assert {result.rule: result.found for result in check_environment(part, tasks=6) if result.status != "kept"} == {}
