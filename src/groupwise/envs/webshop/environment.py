@@ -52,8 +52,8 @@ class ShopPart(Part):
     success_reward: float = 1.0
     """Factor of the reward."""
     reference: bool = False
-    """Whether to follow the published code: it normalises the colour of an option on one side only, so some right
-    choices count as wrong; a search is possible on every page; and the search page has a button without effect."""
+    """Whether to follow the published code. It normalises the colour of an option on one side only, so some right
+    choices count as wrong. It allows a search on every page, and lists a search button that does nothing."""
     tagger: str = ""
     """spaCy model for the nouns of titles in the score, such as "en_core_web_sm"; empty = all words of letters that are
     not in a short list."""

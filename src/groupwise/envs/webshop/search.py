@@ -112,8 +112,7 @@ def round_length(length: int) -> int:
 def split_as_lucene(text: str) -> list[str]:
     """The terms of a text as Lucene's EnglishAnalyzer makes them: words without possessive 's and stop words, stemmed.
 
-    >>> split_as_lucene("The men's running shoes"), split_as_lucene("run shoe")
-    (['men', 'run', 'shoe'], ['run', 'shoe'])
+    Worked example: "The men's running shoes" has the terms men, run and shoe.
     """
     words = (POSSESSIVE.sub("", word).lower() for word in TOKEN.findall(text))
     return [_stem(word) for word in words if word not in STOP_WORDS and any(map(str.isalnum, word))]

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -209,3 +210,19 @@ class TestPyserini:
     def test_the_real_one_ranks_as_recorded(self) -> None:
         pytest.importorskip("pyserini", reason="pyserini is not installed")
         assert digest(rank("pyserini", storefront_study())) == RECORD["storefront"]["lucene"]
+
+
+def test_the_page_says_what_was_recorded() -> None:
+    page = (ROOT / "docs" / "reference" / "envs" / "webshop.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- benchmarks/results/shop_search.json -->\n")[2].partition("\n\n")[0]
+    listed = [[int(n.replace(",", "")) for n in re.findall(r"[\d,]*\d", row)][-5:] for row in table.splitlines()[2:]]
+    assert listed == [
+        [
+            RECORD[study]["queries"],
+            *(RECORD[study][search][same] for search in ("porter", "bm25") for same in ("same_results", "same_first")),
+        ]
+        for study in ("storefront", "goals")
+    ]
+    terms = RECORD["goals"]["terms"]
+    assert f"Lucene's for {terms['same_terms']:,} of {terms['texts']:,} goals" in page
+    assert f"pyserini {RECORD['pyserini']}, the publisher's version, and Java {RECORD['java'].split()[2][1:3]}" in page
