@@ -90,6 +90,8 @@ def test_a_summary_is_read_off_the_docstring() -> None:
         "gamma": 0.95,
         "scale": "std",
         "episode": False,
+        "skip_average": False,
+        "entropy_bonus": None,
         "invalid_penalty": 0.1,
         "refused_penalty": 0.0,
         "peers": "any",
