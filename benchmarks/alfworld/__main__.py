@@ -40,7 +40,17 @@ from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import jobs_of, run_methods
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, table, write_rollouts
-from benchmarks.alfworld.settings import FULL, METHODS, SMALL, TWO_CORES, VARIANTS, Frame, Key, Variant, change_sizes
+from benchmarks.alfworld.settings import (
+    FULL,
+    METHODS,
+    SMALL,
+    TWO_CORES,
+    VARIANTS,
+    Frame,
+    Key,
+    Measurement,
+    change_sizes,
+)
 from benchmarks.alfworld.start import adopt_start, check_start, digest_start, make_start, start_checkpoint
 from benchmarks.alfworld.summary import sentences, summarise
 from benchmarks.result_file import describe_command, read_commit
@@ -79,32 +89,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.pack:
         print(f"{pack_games(unpack_games(options.games), options.pack)} games in {options.pack}")
         return
-    variant = _make_variant(options)
-    check_start(options.start, options.out, variant)
+    measurement = _make_measurement(options)
+    check_start(options.start, options.out, measurement)
     options.out.mkdir(parents=True, exist_ok=True)
     if options.start and options.stage in ("methods", "all"):
         adopt_start(options.start, options.out)
     elif options.stage in ("start", "all"):
-        make_start(options.model, unpack_games(options.games), options.out, variant, skip_base=options.skip_base)
+        make_start(options.model, unpack_games(options.games), options.out, measurement, skip_base=options.skip_base)
         _give_memory_back()
     if options.stage in ("methods", "all"):
         if not start_checkpoint(options.out).is_dir():
             sys.exit(f"{options.out}: there is no start yet; run --stage start first")
-        run_methods(jobs_of(options, unpack_games(options.games), variant))
+        run_methods(jobs_of(options, unpack_games(options.games), measurement))
     given = sys.argv[1:] if arguments is None else arguments
     command = describe_command("benchmarks.alfworld", given)
     name = options.name or Path(options.model).name
     commit = options.commit or read_commit()
-    summary = summarise(options.out, variant, methods=options.methods, name=name, command=command, commit=commit)
+    summary = summarise(options.out, measurement, methods=options.methods, name=name, command=command, commit=commit)
     print(sentences(summary))
     report(options, summary)
 
 
-def _make_variant(options: argparse.Namespace) -> Variant:
+def _make_measurement(options: argparse.Namespace) -> Measurement:
     """The measurement that is asked for."""
     is_from_scratch = options.model == "scratch"
     sizes = SMALL if options.small else TWO_CORES if is_from_scratch else FULL
-    return Variant(
+    return Measurement(
         change_sizes(sizes, options.changes),
         seed=options.seed,
         key=options.key,

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.alfworld.evaluating import describe_briefly, play_in_turn
 from benchmarks.alfworld.records import method_record, read_record, write_record
-from benchmarks.alfworld.settings import TEMPERATURES, Sizes, Variant, run_settings
+from benchmarks.alfworld.settings import TEMPERATURES, Measurement, Sizes, run_settings
 from benchmarks.alfworld.start import Clock, has_gpu, start_checkpoint
 
 RESERVE = 0.15
@@ -50,7 +50,7 @@ def _nothing_yet(method: str) -> dict[str, Any]:
     return {"method": method, "seconds": {}, "curve": [], "marks": [], "evaluations": {}}
 
 
-def jobs_of(options: Any, games: Path, variant: Variant) -> list[dict[str, Any]]:
+def jobs_of(options: Any, games: Path, measurement: Measurement) -> list[dict[str, Any]]:
     """A job for each method; all share one deadline."""
     end = time.time() + 60 * options.minutes
     return [
@@ -59,7 +59,7 @@ def jobs_of(options: Any, games: Path, variant: Variant) -> list[dict[str, Any]]
             "methods": options.methods,
             "folder": str(options.out),
             "games": str(games),
-            "variant": variant,
+            "measurement": measurement,
             "updates": options.updates,
             "train_until": end - RESERVE * 60 * options.minutes,
             "until": end,
@@ -73,11 +73,11 @@ def go_on(job: Mapping[str, Any]) -> None:
     from groupwise.training.config.run_file import decode_run
     from groupwise.training.open_run import open_run
 
-    folder, variant, method = Path(job["folder"]), job["variant"], job["method"]
+    folder, measurement, method = Path(job["folder"]), job["measurement"], job["method"]
     path = method_record(folder, method)
     record = read_record(path)
     clock = Clock(record["seconds"])
-    content = run_settings(str(start_checkpoint(folder)), job["games"], variant, method=method, on_gpu=has_gpu())
+    content = run_settings(str(start_checkpoint(folder)), job["games"], measurement, method=method, on_gpu=has_gpu())
     try:
         run = open_run(decode_run(content), folder / method)
         clock.lap("open")
@@ -98,7 +98,7 @@ def go_on(job: Mapping[str, Any]) -> None:
 def _evaluate(run: Any, number: int, job: Mapping[str, Any], record: dict[str, Any], path: Path) -> None:
     """Play the task sets after update `number`, then after earlier marks, then the first again, as long as time
     allows."""
-    sizes = job["variant"].sizes
+    sizes = job["measurement"].sizes
     earlier = [mark["update"] for mark in record["marks"] if mark["update"] < number]
     every = [(seed, temperature) for seed in range(sizes.evaluation_seeds) for temperature in TEMPERATURES]
     # From the last mark back, every second one: halves of the way say more than neighbours.
@@ -123,7 +123,7 @@ def _train(run: Any, job: Mapping[str, Any], record: dict[str, Any], path: Path)
     from groupwise.training.loop import make_update
     from groupwise.training.observer import ObserverList
 
-    curve, marks, sizes = record["curve"], record["marks"], job["variant"].sizes
+    curve, marks, sizes = record["curve"], record["marks"], job["measurement"].sizes
     done = resume_run(run) or 0
     del curve[done:]
     marks[:] = [mark for mark in marks if mark["update"] <= done]
@@ -146,7 +146,7 @@ def _is_done(curve: Sequence[Mapping[str, float]], job: Mapping[str, Any]) -> bo
     """Whether a method has made its updates, or its steps where no number of updates was asked for."""
     if job["updates"] is not None:
         return len(curve) >= job["updates"]
-    return bool(curve) and curve[-1]["total_steps"] >= job["variant"].sizes.compare_at
+    return bool(curve) and curve[-1]["total_steps"] >= job["measurement"].sizes.compare_at
 
 
 def _point(metrics: Mapping[str, float], steps_before: int) -> dict[str, float]:

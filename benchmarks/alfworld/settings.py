@@ -41,8 +41,8 @@ FRAMES: Mapping[Frame, Mapping[str, Any]] = {
 with the last two steps and the possible commands, answered by a thought and a command between tags. The teacher's
 thoughts are empty; what is left of 64 tokens is room for the model's own, where the papers allow 512."""
 
-ENGINE: Mapping[str, Any] = {"precision": "bfloat16", "decoding": "auto", "history": 0.12}
-"""The section [engine], on a GPU: three methods share its history, 140 rollouts of some 3,000 tokens each."""
+ENGINE: Mapping[str, Any] = {"precision": "bfloat16", "decoding": "auto", "memory": 0.12}
+"""The section [engine], on a GPU: three methods share its memory, 140 rollouts of some 3,000 tokens each."""
 LEARNER: Mapping[str, Any] = {"precision": "bfloat16"}
 """What [training.learner] has on a GPU beside the rest."""
 CREDIT: Mapping[str, Mapping[str, Any]] = {
@@ -220,7 +220,7 @@ def change_sizes(sizes: Sizes, changes: Sequence[str]) -> Sizes:
 
 
 @dataclass(frozen=True)
-class Variant:
+class Measurement:
     """One measurement: all methods from one start."""
 
     sizes: Sizes
@@ -237,28 +237,29 @@ class Variant:
     """Digest of the weights that all seeds go on from; None = each seed makes its own start."""
 
 
-def settings_hash(variant: Variant, *, method: str, on_gpu: bool) -> str:
+def settings_hash(measurement: Measurement, *, method: str, on_gpu: bool) -> str:
     """A digest of what decides over a method's numbers but its seed: seeds are pooled only where it is equal."""
-    content = run_settings("", "", replace(variant, seed=0), method=method, on_gpu=on_gpu)
+    content = run_settings("", "", replace(measurement, seed=0), method=method, on_gpu=on_gpu)
     del content["threads"]  # of the machine, not of the measurement
     runs = {method: content}
-    scratch = [asdict(SCRATCH)] if variant.is_from_scratch else []
-    given = [variant.start] if variant.start else []
-    written = json.dumps([asdict(variant.sizes), runs, TEMPERATURES, *scratch, *given], sort_keys=True)
+    scratch = [asdict(SCRATCH)] if measurement.is_from_scratch else []
+    given = [measurement.start] if measurement.start else []
+    written = json.dumps([asdict(measurement.sizes), runs, TEMPERATURES, *scratch, *given], sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
-def choose_key(variant: Variant, *, method: str) -> Key:
+def choose_key(measurement: Measurement, *, method: str) -> Key:
     """What makes two steps comparable for a method."""
-    return VARIANTS.get(method, Variant(method)).key or variant.key
+    return VARIANTS.get(method, Variant(method)).key or measurement.key
 
 
-def list_own_parts(variant: Variant, *, method: str) -> list[str]:
+def list_own_parts(measurement: Measurement, *, method: str) -> list[str]:
     """What a method has of its own beside its credit, as paths into the run file: GRPO has other values there."""
     from groupwise.training.config.run_file import decode_run
 
     mine, grpo = (
-        decode_run(run_settings("tiny", "", variant, method=name, on_gpu=False)).config() for name in (method, "grpo")
+        decode_run(run_settings("tiny", "", measurement, method=name, on_gpu=False)).config()
+        for name in (method, "grpo")
     )
     about_credit = ("made_by", "algorithm.advantage", "algorithm.token_credit", "env.key")
     return [path for path in _list_differences(mine, grpo) if not path.startswith(about_credit)]
@@ -276,9 +277,9 @@ def _list_differences(first: Any, second: Any, path: str = "") -> list[str]:
     ]
 
 
-def run_settings(model: str, games: str, variant: Variant, *, method: str, on_gpu: bool) -> dict[str, Any]:
+def run_settings(model: str, games: str, measurement: Measurement, *, method: str, on_gpu: bool) -> dict[str, Any]:
     """The run of a method, as a run file would say it; the model is a folder, a hub's name, `tiny` or `scratch`."""
-    sizes, variant = variant.sizes, VARIANTS.get(method, Variant(method))
+    sizes, variant = measurement.sizes, VARIANTS.get(method, Variant(method))
     credit = {**CREDIT.get(variant.method, {}), **variant.options}
     loss = variant.loss or LOSS_OF.get(variant.method, LOSS)
     learner = {
@@ -289,17 +290,17 @@ def run_settings(model: str, games: str, variant: Variant, *, method: str, on_gp
         **(LEARNER if on_gpu else {}),
     }
     content: dict[str, Any] = {
-        "seed": variant.seed,
+        "seed": measurement.seed,
         "threads": max((os.cpu_count() or 1) // 4, 1),
         "algorithm": {"method": variant.method, **credit, "loss": dict(loss)},
         "env": {
             "kind": "alfworld",
             "path": games,
             "max_steps": sizes.max_steps,
-            "key": choose_key(variant, method=method),
+            "key": choose_key(measurement, method=method),
         },
         "model": dict(MADE_HERE[model]) if model in MADE_HERE else {"kind": "pretrained", "path": model},
-        "rollout": {**FRAMES[variant.frame], "group_size": sizes.rollouts},
+        "rollout": {**FRAMES[measurement.frame], "group_size": sizes.rollouts},
         "training": {"updates": 0, "tasks": sizes.tasks, "learner": learner},
         "evaluation": {"tasks": sizes.evaluation_tasks, "temperature": TEMPERATURES[0]},
     }

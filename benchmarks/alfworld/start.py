@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.alfworld.evaluating import Rows, describe_briefly, play_in_turn, play_task_sets
 from benchmarks.alfworld.records import read_record, start_record, write_record
-from benchmarks.alfworld.settings import SCRATCH, TEMPERATURES, Sizes, Variant, run_settings
+from benchmarks.alfworld.settings import SCRATCH, TEMPERATURES, Measurement, Sizes, run_settings
 from benchmarks.alfworld.teacher import teach, weigh_observations
 from groupwise.data.samples import Sample
 from groupwise.store.run_folder import RunPaths
@@ -35,7 +35,9 @@ def start_checkpoint(folder: Path) -> Path:
     return RunPaths(folder / START).checkpoint(0)
 
 
-def make_start(model: str, games: Path, folder: Path, variant: Variant, *, skip_base: bool = False) -> dict[str, Any]:
+def make_start(
+    model: str, games: Path, folder: Path, measurement: Measurement, *, skip_base: bool = False
+) -> dict[str, Any]:
     """Evaluate the model, let it imitate the teacher, evaluate it again; what was done before is not done again."""
     from groupwise.learner.local_files import read_weights
     from groupwise.training.checkpoints import save_checkpoint
@@ -43,10 +45,10 @@ def make_start(model: str, games: Path, folder: Path, variant: Variant, *, skip_
     from groupwise.training.open_run import open_run
 
     path = start_record(folder)
-    record = read_record(path) or {"seed": variant.seed, "seconds": {}}
+    record = read_record(path) or {"seed": measurement.seed, "seconds": {}}
     clock = Clock(record["seconds"])
-    sizes = variant.sizes
-    content = run_settings(model, str(games), variant, method="grpo", on_gpu=has_gpu())
+    sizes = measurement.sizes
+    content = run_settings(model, str(games), measurement, method="grpo", on_gpu=has_gpu())
     run = open_run(decode_run(content), folder / START)
     clock.lap("open")
     record["engine"] = type(run.engine).__name__
@@ -58,8 +60,8 @@ def make_start(model: str, games: Path, folder: Path, variant: Variant, *, skip_
     if start_checkpoint(folder).is_dir():
         run.weight_sync.sync(read_weights(start_checkpoint(folder)), run.engine, version=0)
     else:
-        record |= _warm_start(run, variant, clock)
-        state = {"seed": variant.seed, "curriculum": {}, "journal": run.journal.digest()}
+        record |= _warm_start(run, measurement, clock)
+        state = {"seed": measurement.seed, "curriculum": {}, "journal": run.journal.digest()}
         save_checkpoint(run.checkpoints, 0, run.learner, run.tokenizer, state)
         clock.lap("save")
         write_record(path, record)
@@ -90,13 +92,15 @@ def adopt_start(source: Path, folder: Path) -> None:
     draft.rename(folder / START)  # last: whoever is cut off before begins again
 
 
-def check_start(source: Path | None, folder: Path, variant: Variant) -> None:
+def check_start(source: Path | None, folder: Path, measurement: Measurement) -> None:
     """Refuse a start of another kind of model, and to go on from one that was given without naming it again."""
     if source is None:
         if ADOPTED in read_record(start_record(folder)):
             raise ConfigError(f"{folder} goes on from a given start; give it again as --start, or another --out")
-    elif ("imitated_noisy" in read_record(start_record(source))) != variant.is_from_scratch:
-        wanted = "no start of `scratch`" if variant.is_from_scratch else "a start of `scratch`; give --model scratch"
+    elif ("imitated_noisy" in read_record(start_record(source))) != measurement.is_from_scratch:
+        wanted = (
+            "no start of `scratch`" if measurement.is_from_scratch else "a start of `scratch`; give --model scratch"
+        )
         raise ConfigError(f"--start: {source} is {wanted}")
 
 
@@ -115,10 +119,10 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _warm_start(run: Any, variant: Variant, clock: Clock) -> dict[str, Any]:
-    sizes = variant.sizes
+def _warm_start(run: Any, measurement: Measurement, clock: Clock) -> dict[str, Any]:
+    sizes = measurement.sizes
     tasks = run.tasks[: sizes.warm_games]
-    if not variant.is_from_scratch:
+    if not measurement.is_from_scratch:
         samples = teach(run, tasks, noise=sizes.noise)
         clock.lap("teacher")
         return {"imitated": _imitate(run, samples, sizes, clock)}

@@ -16,7 +16,7 @@ from benchmarks.alfworld.settings import (
     PAPERS,
     SPLITS,
     TEMPERATURES,
-    Variant,
+    Measurement,
     choose_key,
     list_own_parts,
     run_settings,
@@ -30,7 +30,7 @@ STARTS = {"base": "as it comes", "warm_start": "after imitation"}
 
 
 def summarise(
-    folder: Path, variant: Variant, *, methods: Sequence[str], name: str, command: str, commit: str
+    folder: Path, measurement: Measurement, *, methods: Sequence[str], name: str, command: str, commit: str
 ) -> dict[str, Any]:
     """What the records of some methods in a folder amount to, whether or not all stages are there."""
     start = read_record(start_record(folder))
@@ -43,16 +43,16 @@ def summarise(
         **{m: rollouts for m, rollouts in rows.items() if rollouts},
     }
     usual, sampled = TEMPERATURES
-    content = run_settings(name, "", variant, method="grpo", on_gpu=has_gpu())
+    content = run_settings(name, "", measurement, method="grpo", on_gpu=has_gpu())
     return {
         "command": command,
         "model": name,
         "commit": commit,
-        "seed": variant.seed,
-        "key": variant.key,
-        "settings": {method: settings_hash(variant, method=method, on_gpu=has_gpu()) for method in records},
+        "seed": measurement.seed,
+        "key": measurement.key,
+        "settings": {method: settings_hash(measurement, method=method, on_gpu=has_gpu()) for method in records},
         **_machine(),
-        "sizes": asdict(variant.sizes),
+        "sizes": asdict(measurement.sizes),
         **{section: content.get(section) for section in ("engine", "rollout", "training")},
         "loss": content["algorithm"]["loss"],
         "start": {name: start.get(name) for name in START_INFO if name in start},
@@ -60,7 +60,9 @@ def summarise(
         "temperature": usual,
         "success": {name: summarise_rows(at_temperature(rollouts, usual)) for name, rollouts in rows.items()},
         "success_at_1": {name: summarise_rows(at_temperature(rollouts, sampled)) for name, rollouts in rows.items()},
-        "methods": {method: _describe_method(variant, method, records[method], chosen[method]) for method in records},
+        "methods": {
+            method: _describe_method(measurement, method, records[method], chosen[method]) for method in records
+        },
         "differences": [
             {
                 "from": one,
@@ -76,11 +78,11 @@ def summarise(
     }
 
 
-def _describe_method(variant: Variant, method: str, record: Mapping[str, Any], update: int) -> dict[str, Any]:
+def _describe_method(measurement: Measurement, method: str, record: Mapping[str, Any], update: int) -> dict[str, Any]:
     """What a method's run has of its own, how it went, and the update that it is compared at."""
     return {
-        "key": choose_key(variant, method=method),
-        "own_parts": list_own_parts(variant, method=method),
+        "key": choose_key(measurement, method=method),
+        "own_parts": list_own_parts(measurement, method=method),
         "update": update,
         "total_steps": next((mark["total_steps"] for mark in record["marks"] if mark["update"] == update), 0),
         "made": {"updates": len(record["curve"]), "total_steps": record["curve"][-1]["total_steps"]},

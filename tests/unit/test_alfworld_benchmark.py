@@ -27,7 +27,7 @@ from benchmarks.alfworld.settings import (
     METHODS,
     TWO_CORES,
     VARIANTS,
-    Variant,
+    Measurement,
     change_sizes,
     choose_key,
     list_own_parts,
@@ -96,7 +96,7 @@ def test_a_noisy_teacher_does_what_is_possible_and_is_imitated_in_it(part: Alfwo
 
 
 def test_a_game_that_is_searched_again_is_searched_otherwise(part: Alfworld, tmp_path: Path) -> None:
-    content = run_settings("tiny", part.path, Variant(TWO_CORES), method="grpo", on_gpu=False)
+    content = run_settings("tiny", part.path, Measurement(TWO_CORES), method="grpo", on_gpu=False)
     with open_run(decode_run(content), tmp_path / "run") as run:
         once, thrice = (teach(run, run.tasks[:6], noise=0.0, searches=searches) for searches in (1, 3))
     assert thrice[: len(once)] == once
@@ -107,7 +107,7 @@ def test_a_game_that_is_searched_again_is_searched_otherwise(part: Alfworld, tmp
 def test_in_the_published_frame_the_teacher_chooses_between_tags_from_a_list_after_two_steps(
     part: Alfworld, tmp_path: Path
 ) -> None:
-    content = run_settings("tiny", part.path, Variant(TWO_CORES, frame="published"), method="grpo", on_gpu=False)
+    content = run_settings("tiny", part.path, Measurement(TWO_CORES, frame="published"), method="grpo", on_gpu=False)
     with open_run(decode_run(content), tmp_path / "run") as run:
         samples = teach(run, run.tasks[:1], noise=0.0)
         prompts, responses = (
@@ -209,21 +209,21 @@ class _Kills:
 def test_a_method_whose_process_is_killed_keeps_nobody_waiting(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_methods([{"method": "grpo", "folder": str(tmp_path), "variant": _Kills()}])
+    run_methods([{"method": "grpo", "folder": str(tmp_path), "measurement": _Kills()}])
     assert read_record(method_record(tmp_path, "grpo"))["is_trained"] is True
     assert capsys.readouterr().err == "grpo: ended with exit code 9; its record ends there\n"
 
 
 def test_the_settings_are_those_of_the_results_that_more_seeds_are_pooled_with() -> None:
     written = json.loads((ROOT / "benchmarks" / "results" / "alfworld_seeds" / "observation_seed_0.json").read_text())
-    variant = Variant(FULL, key="observation")
-    assert {method: settings_hash(variant, method=method, on_gpu=True) for method in METHODS} == written["settings"]
+    measurement = Measurement(FULL, key="observation")
+    assert {method: settings_hash(measurement, method=method, on_gpu=True) for method in METHODS} == written["settings"]
 
 
 @pytest.mark.parametrize("method", [*METHODS, "shrunk_hgae", *VARIANTS])
 def test_every_method_is_a_run_of_its_own(method: str, part: Alfworld) -> None:
     contents = {
-        name: run_settings("tiny", part.path, Variant(TWO_CORES), method=name, on_gpu=False)
+        name: run_settings("tiny", part.path, Measurement(TWO_CORES), method=name, on_gpu=False)
         for name in (*METHODS, "shrunk_hgae", *VARIANTS)
     }
     run = decode_run(contents[method])
@@ -232,29 +232,32 @@ def test_every_method_is_a_run_of_its_own(method: str, part: Alfworld) -> None:
 
 
 def test_methods_differ_in_their_credit_alone_and_what_else_differs_is_named() -> None:
-    variant = Variant(TWO_CORES)
+    measurement = Measurement(TWO_CORES)
     for method in {*METHODS, *CREDIT, *VARIANTS} - {"shrunk_hgae_step_ratio"}:
-        assert list_own_parts(variant, method=method) == [], method
-    assert list_own_parts(variant, method="shrunk_hgae_step_ratio") == ["algorithm.loss.ratio"]
-    assert list_own_parts(variant, method="dapo") == ["algorithm.filters", "algorithm.loss.surrogate.high"]
-    assert [choose_key(variant, method=method) for method in ("hgpo", "hgpo_situation")] == ["observation", "situation"]
+        assert list_own_parts(measurement, method=method) == [], method
+    assert list_own_parts(measurement, method="shrunk_hgae_step_ratio") == ["algorithm.loss.ratio"]
+    assert list_own_parts(measurement, method="dapo") == ["algorithm.filters", "algorithm.loss.surrogate.high"]
+    assert [choose_key(measurement, method=method) for method in ("hgpo", "hgpo_situation")] == [
+        "observation",
+        "situation",
+    ]
 
 
 def test_a_variant_has_its_method_with_its_own_settings() -> None:
-    deep = run_settings("", "", Variant(TWO_CORES), method="hgpo_depth_4", on_gpu=False)["algorithm"]
+    deep = run_settings("", "", Measurement(TWO_CORES), method="hgpo_depth_4", on_gpu=False)["algorithm"]
     assert (deep["method"], deep["depth"], deep["invalid_penalty"]) == ("hgpo", 4, 0.0)
-    released = run_settings("", "", Variant(TWO_CORES), method="gigpo_released", on_gpu=False)["algorithm"]
+    released = run_settings("", "", Measurement(TWO_CORES), method="gigpo_released", on_gpu=False)["algorithm"]
     assert (released["method"], released["reference"], released["invalid_penalty"]) == ("gigpo", True, 0.1)
 
 
 def test_where_seeds_begin_is_in_their_hash() -> None:
-    variants = [
-        Variant(TWO_CORES),
-        Variant(TWO_CORES, is_from_scratch=True),
-        Variant(TWO_CORES, is_from_scratch=True, start="ab"),
+    measurements = [
+        Measurement(TWO_CORES),
+        Measurement(TWO_CORES, is_from_scratch=True),
+        Measurement(TWO_CORES, is_from_scratch=True, start="ab"),
     ]
-    variants += [Variant(TWO_CORES, is_from_scratch=True, start="cd")]
-    assert len({settings_hash(variant, method="hgpo", on_gpu=False) for variant in variants}) == 4
+    measurements += [Measurement(TWO_CORES, is_from_scratch=True, start="cd")]
+    assert len({settings_hash(measurement, method="hgpo", on_gpu=False) for measurement in measurements}) == 4
 
 
 def test_what_is_shown_is_said_too_but_counts_less() -> None:
@@ -286,12 +289,12 @@ def test_a_start_is_taken_over_whole_and_no_other_after_it(tmp_path: Path) -> No
         adopt_start(SCRATCH_START, tmp_path)
         assert digest_start(tmp_path) == digest_start(SCRATCH_START)
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["start", "start.json"]
-    variant = Variant(TWO_CORES, is_from_scratch=True)
-    check_start(SCRATCH_START, tmp_path, variant)
+    measurement = Measurement(TWO_CORES, is_from_scratch=True)
+    check_start(SCRATCH_START, tmp_path, measurement)
     with pytest.raises(ConfigError, match=r"goes on from a given start; give it again as --start"):
-        check_start(None, tmp_path, variant)
+        check_start(None, tmp_path, measurement)
     with pytest.raises(ConfigError, match=r"is a start of `scratch`; give --model scratch$"):
-        check_start(SCRATCH_START, tmp_path, Variant(FULL))
+        check_start(SCRATCH_START, tmp_path, Measurement(FULL))
     (start_checkpoint(tmp_path) / "model.safetensors").write_bytes(b"changed")
     with pytest.raises(ConfigError) as raised:
         adopt_start(SCRATCH_START, tmp_path)
@@ -310,12 +313,14 @@ def test_a_record_holds_the_methods_that_were_asked_for_under_their_own_hash(tmp
         mark = {"mark": 1, "update": 1, "total_steps": 200}
         record = {"seconds": {}, "curve": curve, "marks": [mark], "evaluations": {"1": _rows({"a": [1], "b": [0]})}}
         write_record(method_record(tmp_path, method), record)
-    variant, named = Variant(FULL), {"name": "small", "command": "", "commit": ""}
-    alone, all_three = (summarise(tmp_path, variant, methods=asked, **named) for asked in (["shrunk_hgae"], METHODS))
+    measurement, named = Measurement(FULL), {"name": "small", "command": "", "commit": ""}
+    alone, all_three = (
+        summarise(tmp_path, measurement, methods=asked, **named) for asked in (["shrunk_hgae"], METHODS)
+    )
     assert (list(alone["methods"]), list(all_three["methods"])) == (["shrunk_hgae"], ["grpo"])
     for record in (alone, all_three):
         (method,) = record["methods"]
-        assert record["settings"] == {method: settings_hash(variant, method=method, on_gpu=has_gpu())}
+        assert record["settings"] == {method: settings_hash(measurement, method=method, on_gpu=has_gpu())}
     assert alone["methods"]["shrunk_hgae"]["by_mark"][0]["success"]["valid_seen"]["success"] == 0.5
     assert ElementTree.fromstring(picture(alone)) is not None
 

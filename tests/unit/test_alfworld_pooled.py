@@ -23,8 +23,8 @@ from benchmarks.alfworld.settings import (
     TEMPERATURES,
     TWO_CORES,
     VARIANTS,
+    Measurement,
     Sizes,
-    Variant,
     choose_key,
     list_own_parts,
     settings_hash,
@@ -401,8 +401,8 @@ def test_the_tables_of_one_start_name_it_once_and_hold_both_temperatures(monkeyp
 @pytest.mark.parametrize("file", sorted(SEEDS.glob("*.json")), ids=lambda file: file.stem)
 def test_the_hash_of_a_committed_seed_is_that_of_its_settings(file: Path) -> None:
     record = json.loads(file.read_text())
-    variant = Variant(Sizes(**record["sizes"]), seed=record["seed"], key=record["key"])
-    assert {method: settings_hash(variant, method=method, on_gpu=True) for method in record["methods"]} == record[
+    measurement = Measurement(Sizes(**record["sizes"]), seed=record["seed"], key=record["key"])
+    assert {method: settings_hash(measurement, method=method, on_gpu=True) for method in record["methods"]} == record[
         "settings"
     ]
 
@@ -412,12 +412,12 @@ def test_the_hash_of_a_seed_from_scratch_holds_the_committed_start(file: Path) -
     record, start = json.loads(file.read_text()), json.loads((SCRATCH_START / "start.json").read_text())
     sizes = Sizes(**record["sizes"])
     assert sizes == TWO_CORES
-    variant = Variant(sizes, seed=record["seed"], is_from_scratch=True, start=digest_start(SCRATCH_START))
+    measurement = Measurement(sizes, seed=record["seed"], is_from_scratch=True, start=digest_start(SCRATCH_START))
     for method, described in record["methods"].items():
-        assert settings_hash(variant, method=method, on_gpu=False) == record["settings"][method]
+        assert settings_hash(measurement, method=method, on_gpu=False) == record["settings"][method]
         assert (described["key"], described["own_parts"]) == (
-            choose_key(variant, method=method),
-            list_own_parts(variant, method=method),
+            choose_key(measurement, method=method),
+            list_own_parts(measurement, method=method),
         )
     assert record["start"]["imitated"] == start["imitated"]
     usual, sampled = (summarise_rows(at_temperature(start["warm_start"], temperature)) for temperature in TEMPERATURES)
