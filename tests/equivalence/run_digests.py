@@ -34,57 +34,6 @@ DIGITS = 12
 """How much of a digest is kept: enough for two that differ, and a line stays short."""
 
 
-OLD_NAMES = {
-    "rollout": "attempt",
-    "task_set": "panel",
-    "step": "index",
-    "from_rollout": "from_attempt",
-    "unhinted_prompt_ids": "unguided_prompt_ids",
-    "past_rollouts": "history",
-    "replayed": "recalled",
-    "hinted": "guided",
-    "advantage/zero_variance_groups": "credit/in_even_groups",
-    "rollout/zero_variance": "rollout/zero_spread",
-    "rollout/filtered_out": "rollout/not_admitted",
-    "rollout/staleness": "rollout/age",
-    "rollout/max_staleness": "rollout/max_age",
-    "replay/staleness": "replay/age",
-    "replay/rollouts": "replay/recalled",
-    "weights/check_gap": "engine/canary_gap",
-    "learner/optimizer_steps": "learner/optimiser_steps",
-}
-"""What the goldens call what is renamed since they were made, by today's name."""
-OLD_NAMESPACES = {
-    "advantage/": "credit/",
-    "hint/": "guidance/",
-    "scorers/": "measures/",
-    "task_set ": "panel ",
-    "optimizer: ": "optimiser: ",
-}
-"""The same for what names begin with."""
-
-
-def old_name(name: str) -> str:
-    """What the goldens call it."""
-    if name in OLD_NAMES:
-        return OLD_NAMES[name]
-    for new, old in OLD_NAMESPACES.items():
-        if name.startswith(new):
-            return old + name.removeprefix(new)
-    return name
-
-
-def with_old_names(value: Any) -> Any:
-    """A value of the journal with the names that it had when the goldens were made."""
-    if isinstance(value, dict):
-        return {old_name(name): with_old_names(below) for name, below in value.items()}
-    if isinstance(value, list):
-        return [with_old_names(below) for below in value]
-    if isinstance(value, str):
-        return "guided" if value == "hinted" else value.replace("every rollout ", "every attempt ")
-    return value
-
-
 def digest_of(value: object) -> str:
     """The beginning of the SHA-256 of a value's JSON, names sorted, numbers with every digit."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -105,10 +54,10 @@ def _digest_journal(database: sqlite3.Connection) -> dict[str, Any]:
     metrics: dict[str, dict[str, float]] = {}
     for number, name, value in database.execute("SELECT number, name, value FROM metrics ORDER BY name, number"):
         if not name.startswith(CLOCKS):
-            metrics.setdefault(old_name(name), {})[str(number)] = value
+            metrics.setdefault(name, {})[str(number)] = value
     versions = {str(number): version for number, version in database.execute("SELECT number, version FROM updates")}
     digests: dict[str, Any] = {
-        "about": {old_name(key): value for key, value in database.execute("SELECT key, value FROM about ORDER BY key")},
+        "about": dict(map(tuple, database.execute("SELECT key, value FROM about ORDER BY key"))),
         "versions": versions,
         "metrics": metrics,
     }
@@ -124,7 +73,7 @@ def _digest_table(table: str, rows: Iterable[sqlite3.Row], *, numbers: Sequence[
     for row in rows:
         cells = {name: _decode(table, name, row[name]) for name in row.keys()}  # noqa: SIM118 (a Row iterates its cells)
         by_update[str(cells.pop("number"))].append(cells)
-    digests = {old_name(table): _digest_columns(by_update)}
+    digests = {table: _digest_columns(by_update)}
     if table == "trajectories":
         steps = {number: [step for row in rows for step in row["steps"]] for number, rows in by_update.items()}
         digests[table].pop("steps", None)
@@ -137,10 +86,8 @@ def _digest_columns(by_update: Mapping[str, Sequence[Mapping[str, Any]]]) -> dic
     digests: dict[str, Any] = {"rows": {number: len(rows) for number, rows in by_update.items()}}
     for name in names:
         # A row that lacks a column has nothing there: the same as null.
-        digests[old_name(name)] = {
-            number: digest_of([with_old_names(row.get(name)) for row in rows])
-            for number, rows in by_update.items()
-            if rows
+        digests[name] = {
+            number: digest_of([row.get(name) for row in rows]) for number, rows in by_update.items() if rows
         }
     return digests
 
@@ -163,9 +110,9 @@ def _digest_weights(checkpoints: Sequence[Path]) -> dict[str, Any]:
             for tensor in tensors:
                 content.update(f"{tensor.dtype} {list(tensor.shape)} ".encode())
                 content.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-            digests.setdefault(old_name(name), {})[checkpoint.name] = content.hexdigest()[:DIGITS]
+            digests.setdefault(name, {})[checkpoint.name] = content.hexdigest()[:DIGITS]
             norm = torch.stack([tensor.double().norm() for tensor in tensors]).norm().item()
-            norms.setdefault(old_name(name), {})[checkpoint.name] = float(f"{norm:.9g}")
+            norms.setdefault(name, {})[checkpoint.name] = float(f"{norm:.9g}")
     return {"digests": digests, "norms": norms}
 
 
@@ -183,5 +130,5 @@ def _digest_state(checkpoints: Sequence[Path]) -> dict[str, Any]:
     for checkpoint in checkpoints:
         state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
         for name in sorted(state.keys() - set(DERIVED)):
-            digests.setdefault(old_name(name), {})[checkpoint.name] = digest_of(with_old_names(state[name]))
+            digests.setdefault(name, {})[checkpoint.name] = digest_of(state[name])
     return digests

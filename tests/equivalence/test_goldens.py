@@ -29,7 +29,7 @@ from tests.equivalence.golden_files import (
     find_far_norms,
     read_golden,
 )
-from tests.equivalence.run_digests import digest_run, old_name
+from tests.equivalence.run_digests import digest_run
 
 PLAY = "import sys, pathlib, tests.equivalence.example_runs as r; r.play_example(*map(pathlib.Path, sys.argv[1:]))"
 ROOT = EXAMPLES.parent
@@ -89,7 +89,7 @@ def test_every_example_has_a_golden_or_a_reason_why_not() -> None:
 def test_a_golden_would_show_other_credit_or_other_learning(path: Path) -> None:
     """A run in which all rollouts do equally well has credit 0 under any method, and would show nothing."""
     golden = read_golden(path)
-    sizes = golden["journal"]["metrics"][old_name("advantage/size")]
+    sizes = golden["journal"]["metrics"]["advantage/size"]
     weights = [digests for name, digests in golden["weights"]["digests"].items() if "optimizer" not in name]
     assert any(size > 0 for size in sizes.values())
     assert any(len(set(digests.values())) == 1 + UPDATES for digests in weights)

@@ -330,7 +330,7 @@ class TestBadInput:
 
     def test_a_home_that_does_not_fit_together(self) -> None:
         torn = homes.HOME.replace("(receptacleAtLocation Desk_bar_2 loc_bar_2)", "")
-        with pytest.raises(RecordError, match="its info contradict each other"):
+        with pytest.raises(RecordError, match="its atoms contradict each other"):
             read_game(homes.content("pick_and_place_simple", torn), "game.tw-pddl")
 
     def test_a_file_that_changed_since_the_task_set_was_made(self, part: Alfworld, tmp_path: Path) -> None:
