@@ -22,9 +22,8 @@ UPDATES = 5
 def test_a_free_run_trains_what_it_asked_for_and_evaluates_while_others_play(tmp_path: Path) -> None:
     settings = ["rollout.lag=free", "rollout.max_staleness=2", f"training.updates={UPDATES}", "warm_start.tasks=30"]
     content = KINDS["rounds"] | {"engine": {"kind": "server"}}
-    config = decode_run(
-        content, overrides=[*settings, "rollout.group_size=4", "evaluation.tasks=4", "evaluation.every=2"]
-    )
+    settings += ["rollout.plan=flat", "rollout.group_size=4", "evaluation.tasks=4", "evaluation.every=2"]
+    config = decode_run(content, overrides=settings)
     with open_run(config, tmp_path) as run:
         train(run)
     with Journal(tmp_path / "journal.sqlite", read_only=True) as journal:
