@@ -1,7 +1,7 @@
 """The processor's part: a small model on made-up and recorded rollouts, and how long the forest takes.
 
 Each layout is timed at several token budgets, and the ratios compare each at its own best one. Recorded are the
-household's rollouts, which the demo's model trains on under the demo's memory, *full*, and budget.
+household's rollouts, which the demo's model trains on under the demo's history, *full*, and budget.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ MODELS = {
 def sections(data: Path, repeats: int, *, quick: bool = False) -> dict[str, Callable[[], Any]]:
     """What is measured, by name."""
     measurements: dict[str, Callable[[], Any]] = {"forest": lambda: forest_times(repeats, num_tasks=3 if quick else 30)}
-    for memory in ("full",) if quick else ("window 2", "full"):
-        measurements[f"made up, {memory}"] = lambda memory=memory: _compare_made_up(memory, repeats)
-    for memory in ("full",) if quick else ("full", "window 2", "anchored"):
-        measurements[f"household, {memory}"] = lambda memory=memory: _household(data, memory, repeats)
+    for history in ("full",) if quick else ("window 2", "full"):
+        measurements[f"made up, {history}"] = lambda history=history: _compare_made_up(history, repeats)
+    for history in ("full",) if quick else ("full", "window 2", "anchored"):
+        measurements[f"household, {history}"] = lambda history=history: _household(data, history, repeats)
     if not quick:
         measurements["little shared"] = lambda: _little_shared(data, repeats)
     return measurements
 
 
-def _compare_made_up(memory: str, repeats: int) -> dict[str, Any]:
+def _compare_made_up(history: str, repeats: int) -> dict[str, Any]:
     net = llama(hidden=128, layers=4, heads=4, kv_heads=2, vocabulary=2_000)
-    samples = make_up("small", memory, num_tasks=1, rollouts=ROLLOUTS).samples
+    samples = make_up("small", history, num_tasks=1, rollouts=ROLLOUTS).samples
     return {"model": MODELS["small"], **compare(net, samples, BUDGETS, repeats)}
 
 
-def _household(data: Path, memory: str, repeats: int) -> dict[str, Any]:
-    recording = open_recording(data, "household", memory)
+def _household(data: Path, history: str, repeats: int) -> dict[str, Any]:
+    recording = open_recording(data, "household", history)
     samples = recording.groups(rollouts=ROLLOUTS, tasks=TASKS)
     vocabulary = 1 + max(max(sample.token_ids) for sample in samples)
     net = llama(hidden=64, layers=2, heads=4, kv_heads=4, vocabulary=vocabulary)

@@ -54,7 +54,7 @@ class Case:
     """Rollouts to train on, and the layouts to compare on them."""
 
     source: str
-    memory: str
+    history: str
     rollouts: int = 8
     layouts: Sequence[str] = PACKS
     checkpointed: bool = False
@@ -88,7 +88,7 @@ def cases(settings: Settings) -> list[Case]:
     if not settings.quick:
         others = (("alfworld", "anchored"), ("household", "full"), ("alfworld", "window 4"), ("alfworld", "full"))
         chosen += [replace(window, layouts=tuple(LAYOUTS), compiled=False)]
-        chosen += [Case(source=source, memory=memory) for source, memory in others]
+        chosen += [Case(source=source, history=history) for source, history in others]
     if settings.checkpointed == "some":
         chosen += [replace(case, layouts=PACKS[:2], checkpointed=True) for case in (window, full)]
     if not settings.quick:
@@ -116,7 +116,7 @@ class Bench:
             "gradients": self.gradients,
         }
         for case in cases(self.settings):
-            name = f"{case.source}, {case.memory}, {case.rollouts} rollouts"
+            name = f"{case.source}, {case.history}, {case.rollouts} rollouts"
             name += ", checkpointed" if case.checkpointed else ""
             name += "" if case.compiled or not self.settings.compiled else ", not compiled"
             measurements[name] = lambda case=case: self.speed(case)
@@ -177,7 +177,7 @@ class Bench:
         settings = self.settings
         if time.perf_counter() - self.begin > settings.seconds:
             return {"left_out": f"{settings.seconds:.0f} seconds were over"}
-        recording = open_recording(settings.data, case.source, case.memory)
+        recording = open_recording(settings.data, case.source, case.history)
         samples = recording.groups(rollouts=case.rollouts, raw_tokens=settings.raw_tokens * case.rollouts // 8)
         net = self.net(checkpointed=case.checkpointed, compiled=case.compiled)
         laid = updates(samples, case.layouts, budget=settings.budget, device=settings.device)
@@ -235,15 +235,15 @@ class Bench:
         if settings.device != "cuda":
             return {"left_out": "there is no GPU"}
         net, results = self.net(checkpointed=False, compiled=False), {}
-        for source, memory in (("alfworld", "window 2"), ("dialogue", "full")):
-            samples = open_recording(settings.data, source, memory).groups(rollouts=8, raw_tokens=ATTENTION_TOKENS)
+        for source, history in (("alfworld", "window 2"), ("dialogue", "full")):
+            samples = open_recording(settings.data, source, history).groups(rollouts=8, raw_tokens=ATTENTION_TOKENS)
             update = updates(samples, ("shared",), budget=settings.budget, device=settings.device)["shared"]
             chains = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
             expected = gradient(net, update)
             with by_blocks():
                 blocks = median_of(lambda update=update: train(net, update), device=settings.device, repeats=3)
                 error = apart(gradient(net, update), expected)
-            results[f"{source}, {memory}"] = {
+            results[f"{source}, {history}"] = {
                 "chains_seconds": chains,
                 "blocks_seconds": blocks,
                 "gradients_apart": error,

@@ -6,8 +6,8 @@
 under the template of examples/alfworld.toml, which lists what is possible now; `dialogue` the same rollouts without
 lists, so that prompts of the full history continue one another, and `published` under the frame of the published
 agents: all three with SmolLM2's tokenizer. The agent does what the expert would, and in a share of its steps something
-else that is possible. Rollouts are played once and put into the prompts of every memory, by the code that rollouts use.
-Thoughts, which the published frame asks for, are words drawn at random, so that they are shared only by chance.
+else that is possible. Rollouts are played once and put into the prompts of every history, by the code that rollouts
+use. Thoughts, which the published frame asks for, are words drawn at random, so that they are shared only by chance.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, num_tokens, with_advantages
+from benchmarks.prefix.recordings import DATA, HISTORIES, Recording, num_tokens, with_advantages
 from groupwise.data.records import Task
 from groupwise.data.samples import Sample
 from groupwise.data.seeds import seed_of
@@ -91,10 +91,10 @@ def thought(task: str, rollout: int, step: int) -> str:
 def record(
     source: str, tokenizer: Any, *, played: Sequence[Sequence[Sequence[Turn]]], template: Template, instruction: str
 ) -> Iterator[Recording]:
-    """The rollouts at some tasks, in the prompts of each memory."""
-    for name, memory in MEMORIES.items():
-        samples = list(_samples(tokenizer, template, memory, instruction, played))
-        yield Recording(source=source, memory=name, samples=with_advantages(samples))
+    """The rollouts at some tasks, in the prompts of each history."""
+    for name, history in HISTORIES.items():
+        samples = list(_samples(tokenizer, template, history, instruction, played))
+        yield Recording(source=source, history=name, samples=with_advantages(samples))
 
 
 def _samples(

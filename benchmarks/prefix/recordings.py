@@ -14,7 +14,7 @@ from groupwise.rollout.prompts import AnchoredWindow, Full, History, Window
 
 DATA = Path(__file__).parent / "data"
 
-MEMORIES: dict[str, History] = {
+HISTORIES: dict[str, History] = {
     "window 2": Window(steps=2),
     "window 4": Window(steps=4),
     "anchored": AnchoredWindow(),
@@ -29,7 +29,7 @@ class Recording:
 
     source: str
     """Where they were played."""
-    memory: str
+    history: str
     """What their prompts show of the past."""
     samples: tuple[Sample, ...]
     """One a step, in the order of tasks, rollouts and steps."""
@@ -51,7 +51,7 @@ class Recording:
     def save(self, folder: Path) -> Path:
         """Write the ids one after the other, with what says where they belong."""
         vocabulary = max(max(sample.token_ids) for sample in self.samples)
-        path = folder / file_name(self.source, self.memory)
+        path = folder / file_name(self.source, self.history)
         np.savez_compressed(
             path,
             ids=np.concatenate([sample.token_ids for sample in self.samples]).astype(
@@ -66,9 +66,9 @@ class Recording:
         return path
 
     @classmethod
-    def load(cls, folder: Path, source: str, memory: str) -> Recording:
+    def load(cls, folder: Path, source: str, history: str) -> Recording:
         """Read a file back; advantages are drawn, since recordings have none."""
-        with np.load(folder / file_name(source, memory)) as file:
+        with np.load(folder / file_name(source, history)) as file:
             columns = {name: file[name].astype(np.int64) for name in file.files}
         ids = columns["ids"].tolist()
         bounds = [0, *np.cumsum(columns["length"]).tolist()]
@@ -85,18 +85,18 @@ class Recording:
             )
             for (low, high), response, group, trajectory, step in rows
         ]
-        return cls(source=source, memory=memory, samples=with_advantages(samples))
+        return cls(source=source, history=history, samples=with_advantages(samples))
 
 
-def file_name(source: str, memory: str) -> str:
-    return f"{source}_{memory}.npz".replace(" ", "_")
+def file_name(source: str, history: str) -> str:
+    return f"{source}_{history}.npz".replace(" ", "_")
 
 
-def open_recording(folder: Path, source: str, memory: str) -> Recording:
+def open_recording(folder: Path, source: str, history: str) -> Recording:
     """The recorded samples, or made-up ones of the same shape where the file is missing."""
-    if (folder / file_name(source, memory)).exists():
-        return Recording.load(folder, source, memory)
-    return make_up(source, memory, num_tasks=4, rollouts=16)
+    if (folder / file_name(source, history)).exists():
+        return Recording.load(folder, source, history)
+    return make_up(source, history, num_tasks=4, rollouts=16)
 
 
 def num_tokens(samples: Iterable[Sample]) -> int:
@@ -137,7 +137,7 @@ LENGTHS = {
 """By source; *small* suits a processor."""
 
 
-def make_up(source: str, memory: str, *, num_tasks: int, rollouts: int, seed: int = 0) -> Recording:
+def make_up(source: str, history: str, *, num_tasks: int, rollouts: int, seed: int = 0) -> Recording:
     """Random tokens in the shape of step-wise rollouts; the first observation of a task is the same for all."""
     draw, shape = np.random.default_rng(seed), LENGTHS[source]
 
@@ -152,7 +152,7 @@ def make_up(source: str, memory: str, *, num_tasks: int, rollouts: int, seed: in
             past: list[tuple[int, ...]] = []
             for step in range(shape.steps):
                 seen, listed = (words(shape.observation), words(shape.listed)) if step else (first, first_list)
-                shown = past[MEMORIES[memory].first_shown(len(past)) :]
+                shown = past[HISTORIES[history].first_shown(len(past)) :]
                 response = words(shape.response)
                 samples.append(
                     Sample(
@@ -165,7 +165,7 @@ def make_up(source: str, memory: str, *, num_tasks: int, rollouts: int, seed: in
                     )
                 )
                 past.append(seen + response)
-    return Recording(source=source, memory=memory, samples=with_advantages(samples, seed=seed), made_up=True)
+    return Recording(source=source, history=history, samples=with_advantages(samples, seed=seed), made_up=True)
 
 
 def distinct(samples: Sequence[Sample], *, vocabulary: int, seed: int = 0) -> tuple[Sample, ...]:

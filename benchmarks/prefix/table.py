@@ -13,7 +13,7 @@ from typing import Any
 
 NONE = "-"
 GPU_HEAD = (
-    "rollouts, memory, rollouts",
+    "source, history, rollouts",
     "fewer tokens than packed",
     "ours faster than packed",
     "of the ratio",
@@ -25,7 +25,7 @@ GPU_HEAD = (
     "peak GB, ours / packed",
 )
 CPU_HEAD = (
-    *("rollouts, memory", "fewer tokens", "ours faster than packed", "than prompts shared", "than padded, sorted"),
+    *("rollouts, history", "fewer tokens", "ours faster than packed", "than prompts shared", "than padded, sorted"),
     "gradient error",
 )
 
@@ -43,8 +43,8 @@ def gpu_table(sections: dict[str, Any]) -> list[str]:
 
 
 def case_name(case: dict[str, Any]) -> str:
-    """Rollouts, memory, rollouts, and what is unusual about how the model ran."""
-    name = f"{case['source']}, {case['memory']}, {case['rollouts']}"
+    """Source, history, rollouts, and what is unusual about how the model ran."""
+    name = f"{case['source']}, {case['history']}, {case['rollouts']}"
     name += ", checkpointed" if case["checkpointed"] else ""
     name += "" if case.get("compiled", True) else ", not compiled"
     return f"{name} (made up)" if case["made_up"] else name

@@ -15,7 +15,7 @@ from benchmarks.prefix.gate import little_shared
 from benchmarks.prefix.layouts import LAYOUTS, pack_forced, pack_shared_prompts
 from benchmarks.prefix.measure import Update, apart, gradient
 from benchmarks.prefix.plot import draw, points
-from benchmarks.prefix.recordings import DATA, MEMORIES, Recording, distinct, make_up, open_recording
+from benchmarks.prefix.recordings import DATA, HISTORIES, Recording, distinct, make_up, open_recording
 from benchmarks.prefix.shapes import llama, work
 from benchmarks.prefix.table import tables
 from groupwise.data.samples import Sample
@@ -84,9 +84,9 @@ def test_groups_are_the_first_rollouts_at_as_many_tasks_as_fit() -> None:
 
 
 @pytest.mark.parametrize("source", ["household", "alfworld", "dialogue", "published"])
-@pytest.mark.parametrize("memory", MEMORIES)
-def test_the_recorded_files_are_there_and_share_prefixes(source: str, memory: str) -> None:
-    recording = Recording.load(DATA, source, memory)
+@pytest.mark.parametrize("history", HISTORIES)
+def test_the_recorded_files_are_there_and_share_prefixes(source: str, history: str) -> None:
+    recording = Recording.load(DATA, source, history)
     rollouts = Counter(one.trajectory for one in recording.samples)
     assert sorted(rollouts) == list(range(16 * (32 if source == "household" else 4)))
     assert max(rollouts.values()) <= 30
