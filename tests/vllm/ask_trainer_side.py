@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from vllm.distributed.weight_sync import nccl_engine
+from vllm.distributed.weight_transfer import nccl_engine
 
 from groupwise.learner.nccl import Nccl
 

@@ -63,15 +63,17 @@ def start_own_servers(
 
 
 def start_vllm_servers(
-    source: ModelSource, *, replicas: int, gpus: Sequence[str], start_timeout: float, **options: Any
+    source: ModelSource, *, replicas: int, gpus: Sequence[str], start_timeout: float, precision: str, **options: Any
 ) -> list[StartedServer]:
     """Start vLLM servers for a run's model, at first without its adapter; a weight sync adds the adapter.
 
-    `options` are those of `vllm_command`; the other arguments are as in `start_own_servers`.
+    `options` are further ones of `vllm_command`; the other arguments are as in `start_own_servers`.
     """
     place = _find_place(source)
     model, rank = _find_whole_model(source, place)
-    make_command = partial(vllm_command, model, served_model_name=SERVED_NAME, lora_rank=rank, **options)
+    make_command = partial(
+        vllm_command, model, served_model_name=SERVED_NAME, dtype=precision, lora_rank=rank, **options
+    )
     return _start(source, make_command, replicas=replicas, folder=place, start_timeout=start_timeout, gpus=gpus)
 
 

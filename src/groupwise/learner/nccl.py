@@ -99,8 +99,8 @@ class NcclTransfer:
             raise
 
     def _form_group(self, replicas: Sequence[Replica]) -> None:
-        from vllm.distributed.weight_sync import WeightTransferTrainerFactory
-        from vllm.distributed.weight_sync.nccl_engine import NCCLTrainerInitInfo
+        from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 
         settings = self._settings
         self._group = ServerGroup([replica.client for replica in replicas], seconds=settings.seconds)
@@ -120,7 +120,7 @@ class NcclTransfer:
 
 def make_weight_source() -> Any:
     """A source of weights for vLLM's trainer side; `weights` is the table to send next."""
-    from vllm.distributed.weight_sync import ParamMeta, WeightSource
+    from vllm.distributed.weight_transfer import ParamMeta, WeightSource
 
     class TableSource(WeightSource):  # type: ignore[misc]
         """A learner's weights by name."""

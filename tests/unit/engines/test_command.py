@@ -7,11 +7,15 @@ import json
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from groupwise.engines import server_launch
+from groupwise.engines.model_source import ModelSource
 from groupwise.engines.vllm.command import BACKEND, PLUGIN_FOLDER, choose_lora_rank, find_vllm, vllm_command
 from groupwise.system.errors import ConfigError
+from groupwise.training.config.engine_config import VllmServerConfig
 
 
 @pytest.fixture
@@ -67,6 +71,23 @@ def test_a_server_samples_from_the_bare_distribution_and_can_be_handed_weights(m
     assert variables["VLLM_SERVER_DEV_MODE"] == "1"
     assert (variables["VLLM_CPU_KVCACHE_SPACE"], variables["OMP_NUM_THREADS"]) == ("1", "1")
     assert "VLLM_ALLOW_RUNTIME_LORA_UPDATING" not in variables
+
+
+def test_the_settings_of_a_run_file_start_one(model: Path, python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    started: list[Any] = []
+    monkeypatch.setattr(
+        server_launch, "start_servers", lambda make_command, **settings: started.append(make_command(8123)) or [None]
+    )
+    source = ModelSource(model=object(), tokenizer=None, path=str(model), folder=model.parent / "servers")  # type: ignore[arg-type]
+    part = VllmServerConfig(python=python, context=256, precision="bfloat16", flags=("--max-num-seqs", "8"))
+    part._start_servers(source)
+    [(argv, _)] = started
+    text = " ".join(argv)
+    assert argv[0] == python
+    assert f"--model {model} --host 127.0.0.1 --port 8123" in text
+    assert "--dtype bfloat16 --max-model-len 256" in text
+    assert text.endswith("--max-num-seqs 8")
 
 
 def test_a_server_on_a_gpu_takes_its_share_and_no_settings_of_cpus(model: Path, python: str) -> None:

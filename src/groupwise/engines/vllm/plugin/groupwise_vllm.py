@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from vllm.distributed.weight_sync.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
-from vllm.distributed.weight_sync.factory import WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
 BACKEND = "groupwise_file"
 """The name that a server is started with."""
