@@ -150,7 +150,9 @@ def test_a_run_file_is_decoded_and_sized(groupwise: Run, tmp_path: Path) -> None
 def test_a_wrong_run_file_is_broken_and_a_run_too_large_is_warned_of(
     groupwise: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "wrong.toml").write_text('[algorithm]\nmethod = "hgop"\n')
+    (tmp_path / "wrong.toml").write_text(
+        '[algorithm]\nmethod = "hgop"\n[model]\nkind = "tiny"\n[env]\nkind = "identity"\n'
+    )
     ran = groupwise("doctor", "wrong.toml")
     assert ran.status == 1
     assert "there is no method 'hgop'; did you mean 'hgpo'?" in ran.out

@@ -98,7 +98,7 @@ def test_json_for_machines() -> None:
     [
         (
             ["houshold"],
-            "there is no env 'houshold'; did you mean 'household'? docs/reference/environments.md lists all",
+            "there is no env 'houshold'; did you mean 'household'? docs/reference/environments.md lists them all",
         ),
         (["household", "--set", "num_objects"], "'num_objects' has no value; write --set num_objects=VALUE"),
         (["household", "--set", "num_objetcs=3"], "num_objetcs: unknown setting; did you mean 'num_objects'?"),

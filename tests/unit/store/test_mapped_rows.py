@@ -240,7 +240,7 @@ def test_an_unknown_key_of_the_map_is_told_with_the_nearest() -> None:
     with pytest.raises(ConfigError) as caught:
         ColumnMap.parse(["task=id,rewrd=score"])
     assert str(caught.value).startswith(
-        "column map: unknown key 'rewrd'; did you mean 'reward'? docs/reference/rollouts.md lists all "
+        "column map: unknown key 'rewrd'; did you mean 'reward'? docs/reference/rollouts.md lists them all "
     )
     assert str(caught.value).endswith("(further columns are extra.NAME)")
 
