@@ -14,7 +14,7 @@ from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import Request
 from groupwise.engines.model_source import ModelSource
 from groupwise.system.errors import ConfigError, EngineFault
-from groupwise.training.config.checks import check_engine_gives
+from groupwise.training.config.checks import check_engine_gives, needs_measured_entropies
 from groupwise.training.config.run_file import load_run
 from groupwise.training.loop import train
 from groupwise.training.open_run import open_run
@@ -63,14 +63,16 @@ def test_it_keeps_every_rule() -> None:
     ]
 
 
-def test_what_it_does_not_give_is_refused_by_name(tmp_path: Path) -> None:
+def test_what_it_does_not_give_is_measured_by_the_learner_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text(RUN.replace('"grpo"', '"r3"'), encoding="utf-8")
+    assert needs_measured_entropies(load_run(path))
+    check_engine_gives(load_run(path), device="cpu")
     with pytest.raises(ConfigError) as caught:
-        check_engine_gives(load_run(path), device="cpu")
-    assert str(caught.value) == (
+        check_engine_gives(load_run(path, overrides=["rollout.lag=1"]), device="cpu")
+    assert str(caught.value).startswith(
         "algorithm.shapers: EntropyRanking reads the entropies of sampled tokens, which the engine "
-        "HttpEngine(connections=3) does not give; use an engine that does, or leave the shaper out"
+        "HttpEngine(connections=3) does not give. The learner can measure them only with the weights that sampled"
     )
 
 

@@ -143,6 +143,19 @@ class LocalLearner:
                 scores.append(tuple(logits.log_softmax(-1).gather(1, ids[0, len(prompt) :, None])[:, 0].tolist()))
         return scores
 
+    @torch.no_grad()
+    def entropies(self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Entropies of the tokens of each response, packed like the samples of an update."""
+        self._check_whole()
+        entropies = [[0.0] * len(response) for _, response in pairs]
+        for micro in self._micro_batches(make_unweighted_samples(pairs)) if pairs else ():
+            _, entropy_T = self.forward(micro.layout, temperature=temperature, entropy=True)
+            assert entropy_T is not None, "asked for"
+            places = zip(micro.trajectory.tolist(), micro.layout.position.tolist(), strict=True)
+            for (number, position), entropy in zip(places, entropy_T.tolist(), strict=True):
+                entropies[number][position] = entropy
+        return list(map(tuple, entropies))
+
     def save(self, folder: Path) -> None:
         self._check_whole()
         save_model(self.model, folder)
@@ -440,6 +453,21 @@ class LocalLearner:
             f"optimizer step {self.steps + 1}: {what}; weights and optimizer are unchanged. Lower the learning rate, "
             "or look at the rewards of this update"
         )
+
+
+def make_unweighted_samples(pairs: Sequence[PromptAndResponse]) -> list[Sample]:
+    """Responses as samples that are measured, each a trajectory of its own."""
+    return [
+        Sample(
+            prompt_ids=tuple(prompt),
+            response_ids=tuple(response),
+            advantage=0.0,
+            trajectory=number,
+            step=0,
+            group=number,
+        )
+        for number, (prompt, response) in enumerate(pairs)
+    ]
 
 
 def _deal_minibatches(samples: Sequence[Sample], num: int, *, whole: bool = False) -> list[list[Sample]]:

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
@@ -108,6 +109,14 @@ class GivesValues(Protocol):
         """What the critic says of the state before each token of each response."""
 
 
+@runtime_checkable
+class GivesEntropies(Protocol):
+    """A learner that can measure the entropies that an engine does not give; outside learners need not."""
+
+    def entropies(self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Entropy of the distribution of each response token, in nats, under the weights that `weights()` returns."""
+
+
 class LearnerPart(Protocol):
     """Fills the slot `learner`: opens a learner on the model of the run."""
 
@@ -173,6 +182,21 @@ def read_scores(answer: Any, num: int, whose: str) -> list[float]:
             "per pair, with one log-prob per token of its response"
         )
     return logps
+
+
+def read_entropies(answer: Any, pairs: Sequence[PromptAndResponse], whose: str) -> list[tuple[float, ...]]:
+    """Read the entropies of responses, as a learner returned them: one finite number per token."""
+    try:
+        entropies = [tuple(map(float, given)) for given in answer]
+    except (TypeError, ValueError):
+        entropies = []
+    is_whole = [len(given) for given in entropies] == [len(response) for _, response in pairs]
+    if not is_whole or not all(map(math.isfinite, chain.from_iterable(entropies))):
+        raise TrainingError(
+            f"{whose} returned {describe_value(answer)} as the entropies of {len(pairs)} responses; return a list with "
+            "one tuple per response, with one finite number per token"
+        )
+    return entropies
 
 
 def read_hidden_states(answer: Any, pairs: Sequence[PromptAndResponse], whose: str) -> list[FloatArray]:

@@ -21,7 +21,14 @@ from groupwise.data.segments import FloatArray
 from groupwise.learner import shards
 from groupwise.learner.config import ShardedLearnerConfig
 from groupwise.learner.critic import LocalCritic, copy_trunk, read_critic
-from groupwise.learner.local import LocalLearner, Reference, check_trainable, find_cause, merge_summaries
+from groupwise.learner.local import (
+    LocalLearner,
+    Reference,
+    check_trainable,
+    find_cause,
+    make_unweighted_samples,
+    merge_summaries,
+)
 from groupwise.learner.local_files import read_weights
 from groupwise.learner.micro_batches import MicroBatch
 from groupwise.learner.optimizers import find_norm
@@ -157,6 +164,9 @@ class LedLearner:
 
     def values(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         return cast(list[tuple[float, ...]], self._lead("values", samples))
+
+    def entropies(self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        return cast(list[tuple[float, ...]], self._lead("entropies", pairs, temperature=temperature))
 
     def weights(self) -> dict[str, torch.Tensor]:
         return cast(dict[str, torch.Tensor], self._lead("give_weights"))
@@ -330,6 +340,16 @@ class RankLearner(LocalLearner):
             states.append(hidden.double().cpu().numpy())
         self.forward.drop_whole()
         return states
+
+    @torch.no_grad()
+    def entropies(self, pairs: Sequence[PromptAndResponse], *, temperature: float = 1.0) -> list[tuple[float, ...]]:
+        """Entropies of the tokens of each response; each rank measures its own part."""
+        own = super().entropies(pairs, temperature=temperature)
+        self.forward.drop_whole()
+        mine = deal_to_ranks(make_unweighted_samples(pairs), self.ranks.world)[self.ranks.rank]
+        parts = self.ranks.gather({sample.trajectory: own[sample.trajectory] for sample in mine})
+        merged = {number: entropies for part in parts for number, entropies in part.items()}
+        return [merged[number] for number in range(len(pairs))]
 
     def imitate(
         self, samples: Sequence[Sample], settings: WarmStartConfig, *, seed: int, report: ReportEpoch | None = None

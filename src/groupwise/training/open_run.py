@@ -22,7 +22,7 @@ from groupwise.envs.mixture import Mixture, find_environment
 from groupwise.envs.part_queries import ask_instruction
 from groupwise.learner.config import ShardedLearnerConfig
 from groupwise.learner.optimizers import check_packages
-from groupwise.learner.protocol import ClosingLearner, check_opened
+from groupwise.learner.protocol import ClosingLearner, GivesEntropies, check_opened
 from groupwise.learner.weight_check import WeightCheck, choose_tolerance
 from groupwise.models.causal_lm import choose_device, read_free_memory
 from groupwise.models.outline import plan_model
@@ -48,6 +48,7 @@ from groupwise.training.config.checks import (
     check_task_sets,
     check_tasks,
     check_words,
+    needs_measured_entropies,
 )
 from groupwise.training.config.run_config import RunConfig, is_ours
 from groupwise.training.config.run_file import decode_run, load_run
@@ -135,6 +136,13 @@ def open_run(
             opened.callback(learner.close)
         check_opened(learner, f"training.learner ({name_of(part)})")
         check_learner(config.algorithm, learner)
+        measures_entropies = needs_measured_entropies(config)
+        if measures_entropies and not isinstance(learner, GivesEntropies):
+            raise ConfigError(
+                f"training.learner: a part of the algorithm reads entropies, which neither the engine "
+                f"{name_of(config.engine)} nor {type(learner).__name__} gives; add entropies() to the learner, or use "
+                "another engine"
+            )
         transfer = config.training.weight_sync.open(None if read_only else paths.weights)
         check_methods(transfer, "weight_sync", f"training.weight_sync ({name_of(config.training.weight_sync)})")
         prompter = open_prompter(config, tokenizer)
@@ -155,6 +163,7 @@ def open_run(
             curriculum=start_curriculum(config, tasks),
             part_states=part_states,
             judge=judge,
+            measures_entropies=measures_entropies,
         )
         opened.pop_all()
         return run

@@ -105,6 +105,8 @@ class Run:
     part_states: PartStates
     task_sets: Mapping[str, str]
     """Hash of each task set that is trained or evaluated on, by split."""
+    measures_entropies: bool = False
+    """Whether the learner measures the entropies of sampled tokens, because the engine does not give them."""
     drawn_tasks: DrawnTasks = field(default_factory=DrawnTasks)
     state_lock: Any = field(default_factory=RLock)
     """Held while a thread draws from the curriculum, or reads or changes part states."""

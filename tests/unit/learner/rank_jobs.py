@@ -33,6 +33,7 @@ from groupwise.training.open_run import follow_run, is_follower, open_run
 from tests.unit.learner.critics import with_targets
 from tests.unit.learner.learners import WORDS
 from tests.unit.learner.small_learners import (
+    LONG_AND_SHORT,
     PAIR,
     SHORT_PAIR,
     UNCLIPPED,
@@ -77,6 +78,14 @@ def ask(rank: int, gather: str) -> tuple[Any, Any, Any]:
     states = own.hidden_states(PAIR)[0]
     own.ranks.leave()
     return (*answers, states)
+
+
+def measure(rank: int, gather: str) -> Any:
+    """Entropies of more pairs than ranks, then of one pair, which leaves a rank without any."""
+    own = open_own(make_loss("reference"), gather=gather)
+    answers = own.entropies(LONG_AND_SHORT, temperature=0.7), own.entropies(PAIR)
+    own.ranks.leave()
+    return answers
 
 
 def save_midway(rank: int, folder: Path) -> list[str]:

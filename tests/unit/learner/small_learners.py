@@ -24,6 +24,7 @@ from tests.unit.learner.learners import WORDS
 BUDGET = 48
 PAIR = (((2, 4, 5), (6, 7)),)
 SHORT_PAIR = (((2, 4, 5), (3, 4)),)
+LONG_AND_SHORT = (((2, 4, 5), (6, 7, 4, 5) * 8), ((2,), (3, 4)), ((2, 4, 5), (6, 3)), ((2, 6), (4,)))
 Gradients = dict[str, Any]
 UNEVEN = (7, 1)
 """Rollouts of each group: many more for one rank than for the other."""

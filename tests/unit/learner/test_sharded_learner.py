@@ -123,6 +123,17 @@ def test_every_rank_answers_what_the_local_learner_answers(gather: str) -> None:
         np.testing.assert_allclose(answers[3], local.hidden_states(small_learners.PAIR)[0], atol=1e-3)
 
 
+@pytest.mark.parametrize("gather", ["every_pass", "once_a_step"])
+def test_two_ranks_measure_the_entropies_that_the_local_learner_measures(gather: str) -> None:
+    local = small_learners.open_local(small_learners.make_loss("reference"))
+    expected = local.entropies(small_learners.LONG_AND_SHORT, temperature=0.7), local.entropies(small_learners.PAIR)
+    first, second = run_whole(rank_jobs.measure, gather)
+    assert first == second
+    for some, other in zip(first, expected, strict=True):
+        assert [len(row) for row in some] == [len(row) for row in other]
+        np.testing.assert_allclose(sum(some, ()), sum(other, ()), atol=1e-5)
+
+
 def test_a_checkpoint_of_two_ranks_goes_on_to_the_bit_on_two_and_loads_on_one(tmp_path: Path) -> None:
     [saved, again] = run_whole(rank_jobs.save_midway, tmp_path)
     assert saved == again

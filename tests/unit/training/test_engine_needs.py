@@ -20,7 +20,7 @@ from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.envs import WorkedSums
 from groupwise.parts.slots import CAPABILITIES, REFUSED_SAMPLING
 from groupwise.training import LocalEngine
-from groupwise.training.config.checks import check_engine_gives
+from groupwise.training.config.checks import check_engine_gives, needs_measured_entropies
 from groupwise.training.config.run_config import RunConfig
 from groupwise.training.config.run_file import decode_run
 from groupwise.training.loop import train
@@ -61,19 +61,37 @@ REPLAYING = methods.r3(with_reflection=False, with_ranking=False)
 REPLAY = type(REPLAYING.replay).__name__
 
 
-def test_a_shaper_that_ranks_by_entropy_is_refused_with_an_engine_that_gives_none(tmp_path: Path) -> None:
-    said = refusal(tmp_path, all_but("entropy"), methods.r3())
-    assert said.startswith(
-        "algorithm.shapers: EntropyRanking reads the entropies of sampled tokens, which the engine Poor(gives="
-    )
-    assert said.endswith(") does not give; use an engine that does, or leave the shaper out")
-    assert refusal(tmp_path, all_but("entropy"), methods.r3(with_ranking=False)) == "engine: not on cpu"
+READERS = [("r3", "shapers"), ("gtpo", "token_credit"), ("d3s", "token_credit"), ("epo", "loss")]
 
 
-@pytest.mark.parametrize(("name", "place"), [("gtpo", "token_credit"), ("d3s", "token_credit"), ("spae", "scorers")])
-def test_credit_inside_an_answer_that_reads_entropies_is_refused_too(tmp_path: Path, name: str, place: str) -> None:
-    said = refusal(tmp_path, all_but("entropy"), methods.build(name), env=WorkedSums())
+@pytest.mark.parametrize(("name", "place"), READERS)
+def test_the_learner_measures_entropies_that_the_engine_does_not_give(tmp_path: Path, name: str, place: str) -> None:
+    silent, loud = with_engine(all_but("entropy"), methods.build(name)), with_engine(LocalEngine(), methods.build(name))
+    assert needs_measured_entropies(silent)
+    assert not needs_measured_entropies(loud)
+    assert refusal(tmp_path, all_but("entropy"), methods.build(name)) == "engine: not on cpu", "and nothing else"
+
+
+@pytest.mark.parametrize(("name", "place"), READERS)
+@pytest.mark.parametrize("lag", [1, "free"])
+def test_at_a_lag_the_learner_no_longer_has_the_weights_that_sampled(name: str, place: str, lag: Any) -> None:
+    config = with_engine(all_but("entropy"), methods.build(name))
+    with pytest.raises(ConfigError) as caught:
+        check_engine_gives(
+            config.model_copy(update={"rollout": config.rollout.model_copy(update={"lag": lag})}), device="cpu"
+        )
+    said = str(caught.value)
     assert said.startswith(f"algorithm.{place}: ")
+    assert " reads the entropies of sampled tokens, which the engine Poor(gives=" in said
+    assert said.endswith(
+        f" does not give. The learner can measure them only with the weights that sampled, but with rollout.lag = "
+        f"{lag!r} it is already further; set rollout.lag to 0, or use an engine that gives them"
+    )
+
+
+def test_a_scorer_that_samples_by_itself_needs_entropies_of_the_engine(tmp_path: Path) -> None:
+    said = refusal(tmp_path, all_but("entropy"), methods.build("spae"), env=WorkedSums())
+    assert said.startswith("algorithm.scorers: ")
     assert " reads the entropies of sampled tokens, which the engine Poor(gives=" in said
     assert said.endswith(") does not give; use an engine that does, or leave the part out")
     assert refusal(tmp_path, all_but("entropy"), methods.spo_chain()) == "engine: not on cpu"

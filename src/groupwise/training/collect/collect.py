@@ -14,6 +14,7 @@ from groupwise.data.past_rollouts import ReplayedRollout
 from groupwise.data.records import Origin, SetAside, Task, Trajectory, has_survived
 from groupwise.data.seeds import seeds_of
 from groupwise.engines.engine import Engine
+from groupwise.learner.protocol import GivesEntropies, Learner, read_entropies
 from groupwise.parts.part import Part, kind_of
 from groupwise.parts.slots import Draw, Replay, RolloutFilter
 from groupwise.parts.stateful import StateBefore
@@ -305,6 +306,8 @@ def _play_round(run: Run, requests: Sequence[RolloutRequest], rounds: PlayedRoun
     played = player.play(rollouts, temperature=temperature, waiting=rounds.waiting)
     if any(map(attrgetter("forced"), rollouts)):
         played = score_forced(player.engine, rollouts, played, temperature)
+    if run.measures_entropies:
+        played = measure_entropies(run.learner, rollouts, played, temperature)
     rounds.played += played
     remaining = iter(played)
     groups, hinted, joining = list[list[Trajectory]](), list[list[Trajectory]](), list[list[Trajectory]]()
@@ -392,3 +395,25 @@ def score_forced(
             first = replace(first, logp_behaviour=(*logps, *first.logp_behaviour[len(logps) :]))
             scored[n] = replace(played[n], steps=(first, *rest))
     return scored
+
+
+def measure_entropies(
+    learner: Learner, rollouts: Sequence[Rollout], played: Sequence[Trajectory], temperature: float
+) -> list[Trajectory]:
+    """Add the entropies that the engine does not give, by the learner, which still has the weights that sampled.
+
+    Forced tokens were not sampled: as with an engine, theirs is 0. Rollouts that ended with an error are left out.
+    """
+    assert isinstance(learner, GivesEntropies), "checked when the run was opened"
+    whose, measured = f"the learner {type(learner).__name__}", list(played)
+    numbers = [number for number, trajectory in enumerate(played) if has_survived(trajectory)]
+    for asked in sorted({rollouts[n].temperature or temperature for n in numbers}):
+        alike = [n for n in numbers if (rollouts[n].temperature or temperature) == asked]
+        pairs = [(step.prompt_ids, step.response_ids) for n in alike for step in played[n].steps]
+        entropies = iter(read_entropies(learner.entropies(pairs, temperature=asked), pairs, whose))
+        for n in alike:
+            steps = [replace(step, entropy=next(entropies)) for step in played[n].steps]
+            if num := len(rollouts[n].forced):
+                steps[0] = replace(steps[0], entropy=(0.0,) * num + steps[0].entropy[num:])
+            measured[n] = replace(played[n], steps=tuple(steps))
+    return measured

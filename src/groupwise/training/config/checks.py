@@ -394,10 +394,15 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
     """Check that the engine supports the device, and gives what the run reads."""
     check_engine_part(config.engine)
     for gift, place, reader, instead in _list_needs(config):
-        if gift not in config.engine.gives:
+        if gift in config.engine.gives:
+            continue
+        unmet = f"{place}: {reader} reads {CAPABILITIES[gift]}, which the engine {name_of(config.engine)} does not give"
+        if (gift, place) not in _MEASURED:
+            raise ConfigError(f"{unmet}; use an engine that does{instead}")
+        if config.rollout.lag:
             raise ConfigError(
-                f"{place}: {reader} reads {CAPABILITIES[gift]}, which the engine {name_of(config.engine)} does not "
-                f"give; use an engine that does{instead}"
+                f"{unmet}. The learner can measure them only with the weights that sampled, but with rollout.lag = "
+                f"{config.rollout.lag!r} it is already further; set rollout.lag to 0, or use an engine that gives them"
             )
     if isinstance(config.engine, LocalEngine | VllmInProcess):
         check_uses_servers(config.engine)
@@ -421,6 +426,11 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
         check_model(config.model)
 
 
+def needs_measured_entropies(config: RunConfig) -> bool:
+    """Whether the learner must measure entropies of sampled tokens, because the engine does not give them."""
+    return any(need not in config.engine.gives for need, place, *_ in _list_needs(config) if (need, place) in _MEASURED)
+
+
 def _check_sharing(config: RunConfig) -> None:
     """Check that the engine can read the learner's own weights, if `share_weights` is set."""
     if not getattr(config.engine, "share_weights", False):
@@ -440,6 +450,10 @@ def _check_sharing(config: RunConfig) -> None:
     else:
         return
     raise ConfigError(f"engine.share_weights: the engine cannot read the learner's own weights: {reason}")
+
+
+_MEASURED = {(ENTROPY, f"algorithm.{place}") for place in ("shapers", "token_credit", "loss", "filters")}
+"""Needs that the learner meets if the engine does not. Scorers read entropies of responses that they sample."""
 
 
 def _list_needs(config: RunConfig) -> Iterator[tuple[str, str, str, str]]:
