@@ -151,6 +151,7 @@ def test_a_script_keeps_the_rules_that_speak_of_it() -> None:
     assert statuses(results, "broken") == {}
     assert set(statuses(results, "not tested")) == NO_SUBMIT | {
         "other_seeds_give_other_tokens",
+        "top_k_and_top_p_leave_the_likeliest",
         "tokens_come_as_often_as_log_probs_say",
         "entropies_are_those_of_the_distribution",
         "context_is_what_it_says",
@@ -178,6 +179,7 @@ def test_an_engine_that_gives_less_is_asked_less() -> None:
     assert statuses(results, "broken") == {}
     assert statuses(results, "not tested") == {
         "log_probs_are_those_of_score": "the engine does not give scores",
+        "top_k_and_top_p_leave_the_likeliest": "the engine does not truncate the distribution",
         "entropies_are_those_of_the_distribution": "the engine does not give entropies",
         "versions_name_the_weights_in_use": "the engine does not give versions",
         "context_is_what_it_says": "a context of 1000000 tokens is too long to test",

@@ -12,6 +12,7 @@ import torch
 
 from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.parts.slots import CAPABILITIES
+from tests.unit.engines.toy_model import keep_likeliest
 
 VOCABULARY = 12
 
@@ -58,10 +59,11 @@ class Chain:
         entropies: list[float] = []
         while len(ids) < request.max_tokens and not set(ids) & set(request.stop_ids):
             logp = self.log_probs((*request.prompt_ids, *ids), request.temperature or 1.0)
+            logp = self.truncate(logp, request)
             token = self.choose(logp, request, len(ids))
             ids.append(token)
             logps.append(float(logp[token]))
-            entropies.append(float(-(np.exp(logp) * logp).sum()))
+            entropies.append(float(-(np.exp(logp) * np.where(np.isinf(logp), 0.0, logp)).sum()))
         return Generation(
             response_ids=tuple(ids),
             logp=tuple(logps),
@@ -69,6 +71,9 @@ class Chain:
             stopped=ids[-1] in request.stop_ids,
             versions=(VersionSpan(self._version, len(ids)),),
         )
+
+    def truncate(self, logp: np.ndarray[Any, Any], request: Request) -> np.ndarray[Any, Any]:
+        return keep_likeliest(logp, top_p=request.top_p, top_k=request.top_k)
 
     def choose(self, logp: np.ndarray[Any, Any], request: Request, place: int) -> int:
         if request.temperature == 0:
@@ -163,6 +168,27 @@ class NeverCold(Chain):
 class TakesTheUnlikeliest(Chain):
     def choose(self, logp: np.ndarray[Any, Any], request: Request, place: int) -> int:
         return int(logp.argmin()) if request.temperature == 0 else super().choose(logp, request, place)
+
+
+class CutsNothing(Chain):
+    def truncate(self, logp: np.ndarray[Any, Any], request: Request) -> np.ndarray[Any, Any]:
+        return logp
+
+
+class KeepsOneMore(Chain):
+    def truncate(self, logp: np.ndarray[Any, Any], request: Request) -> np.ndarray[Any, Any]:
+        return super().truncate(logp, replace(request, top_k=request.top_k + (request.top_k > 1)))
+
+
+class CutsWithoutSayingSo(Chain):
+    """Its log-probs are those of the whole distribution, but for the only token that is left."""
+
+    def answer(self, request: Request) -> Generation:
+        answer = super().answer(request)
+        if request.top_k < 2:
+            return answer
+        [logp] = self.score([(request.prompt_ids, answer.response_ids)])
+        return replace(answer, logp=logp)
 
 
 class LeavesStopsOut(Chain):
@@ -277,6 +303,9 @@ BREAKS: dict[type[Chain], str] = {
     ScoresAtOneTemperature: "log_probs_are_those_of_score",
     NeverCold: "temperature_zero_takes_the_likeliest",
     TakesTheUnlikeliest: "temperature_zero_takes_the_likeliest",
+    CutsNothing: "top_k_and_top_p_leave_the_likeliest",
+    KeepsOneMore: "top_k_and_top_p_leave_the_likeliest",
+    CutsWithoutSayingSo: "top_k_and_top_p_leave_the_likeliest",
     LeavesStopsOut: "stop_tokens_end_a_response",
     SaysItStopped: "max_tokens_cut_a_response",
     GoesOn: "max_tokens_cut_a_response",

@@ -17,7 +17,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, check_generations
-from groupwise.parts.slots import ENTROPY, SCORES, VERSIONS
+from groupwise.parts.slots import ENTROPY, SCORES, TRUNCATION, VERSIONS
 from groupwise.system.errors import ConfigError
 from groupwise.system.quoted_errors import BrokenRuleError, NotTestedError, RuleResult, describe_result, try_rule
 
@@ -137,6 +137,35 @@ def temperature_zero_takes_the_likeliest(subject: Subject) -> str:
             f"{scores[best][0]:.3g}"
         )
     return f"the most likely of {len(others)} tokens"
+
+
+def top_k_and_top_p_leave_the_likeliest(subject: Subject) -> str:
+    """An evaluation may sample from the most likely tokens only. Log-probs are then those of what is left: they sum up
+    to 1.
+    """
+    if TRUNCATION not in subject.engine.gives:
+        raise NotTestedError("the engine does not truncate the distribution")
+    if subject.is_narrow:
+        raise NotTestedError("log-probs are so coarse that several tokens may be the most likely")
+    if subject.seedless:
+        raise NotTestedError("all seeds give the same response, so it is not known which token is the most likely")
+    request = replace(subject.requests[0], max_tokens=1)
+    likeliest = max(subject.draws, key=lambda answer: answer.logp[0])
+    for limit, asked in (("top_k = 1", replace(request, top_k=1)), ("top_p = 1e-6", replace(request, top_p=1e-6))):
+        for answer in subject.ask([replace(asked, seed=seed) for seed in range(4)]):
+            if answer.response_ids != likeliest.response_ids or not abs(answer.logp[0]) <= subject.max_gap:
+                raise BrokenRuleError(
+                    f"{limit} gave token {answer.response_ids[0]} of log-prob {answer.logp[0]:.3g}; the most likely is "
+                    f"{likeliest.response_ids[0]}, whose log-prob is then 0"
+                )
+    answers = subject.ask([replace(request, top_k=2, seed=seed) for seed in range(NUM_DRAWS)])
+    logps = {answer.response_ids[0]: answer.logp[0] for answer in answers}
+    if len(logps) > 2:
+        raise BrokenRuleError(f"top_k = 2 gave {len(logps)} different tokens")
+    total = sum(map(math.exp, logps.values()))
+    if len(logps) == 2 and not abs(math.log(total)) <= subject.max_gap:
+        raise BrokenRuleError(f"top_k = 2 gave two tokens whose probabilities sum up to {total:.3g}; they must be 1")
+    return f"top_k = 2 gave {len(logps)} of two tokens"
 
 
 def stop_tokens_end_a_response(subject: Subject) -> str:
@@ -452,6 +481,7 @@ RULES: tuple[Callable[[Subject], str], ...] = (
     tokens_come_as_often_as_log_probs_say,
     log_probs_are_those_of_score,
     temperature_zero_takes_the_likeliest,
+    top_k_and_top_p_leave_the_likeliest,
     stop_tokens_end_a_response,
     max_tokens_cut_a_response,
     entropies_are_those_of_the_distribution,

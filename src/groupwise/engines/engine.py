@@ -36,10 +36,19 @@ class Request:
     """Maximum number of sampled tokens."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     """Divides the logits; 0 = take the most likely token."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the fewest most likely tokens whose probabilities reach this sum; 1 = from all. Evaluations only."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Sample from this many most likely tokens; 0 = from all. It comes before `top_p`. Evaluations only."""
     stop_ids: Annotated[tuple[int, ...], FailFast()] = ()
     """Sampling ends with any of these; the token is part of the response."""
     session: str | None = None
     """Requests of one rollout share a name; keys and values of its earlier prompts can then be reused."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the least likely tokens are left out."""
+        return self.top_p < 1 or self.top_k > 0
 
 
 class VersionSpan(NamedTuple):

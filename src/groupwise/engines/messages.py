@@ -182,6 +182,8 @@ def write_generate(request: Request, *, model: str) -> dict[str, Any]:
         model,
         request.prompt_ids,
         temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
         max_tokens=request.max_tokens,
         seed=request.seed,
         stop_token_ids=list(request.stop_ids),

@@ -23,7 +23,7 @@ from groupwise.engines.http_client import (
     read_json,
     read_nothing,
 )
-from groupwise.parts.slots import SCORES, VERSIONS
+from groupwise.parts.slots import SCORES, TRUNCATION, VERSIONS
 from groupwise.system.errors import ConfigError, EngineFault
 from groupwise.system.text import quote_line
 
@@ -350,7 +350,7 @@ class ServerInfo:
     context: int | None
     """Maximum number of tokens of a prompt and its response together."""
     precision: str | None
-    gives: frozenset[str] = frozenset({SCORES, VERSIONS})
+    gives: frozenset[str] = frozenset({SCORES, VERSIONS, TRUNCATION})
     """The outputs of its answers in addition to tokens and log-probs."""
     vocabulary: int | None = None
     takes_batches: bool = False

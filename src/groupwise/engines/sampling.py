@@ -17,20 +17,43 @@ BLOCK = 128
 
 
 def draw_tokens(
-    logits_BV: torch.Tensor, temperature_B1: torch.Tensor, is_greedy_B: torch.Tensor | None, draws_B: torch.Tensor
+    logits_BV: torch.Tensor,
+    temperature_B1: torch.Tensor,
+    is_greedy_B: torch.Tensor | None,
+    draws_B: torch.Tensor,
+    limits: tuple[torch.Tensor, torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Sample one token per row from a number in [0, 1): tokens (B, 1), and their log-probs and the entropies (B).
 
-    `temperature_B1`, in float32, divides the logits and is never 0. Greedy rows take the most likely token. Nothing
-    here waits for the device.
+    `temperature_B1`, in float32, divides the logits and is never 0. Greedy rows take the most likely token. `limits`
+    are the `top_p` and `top_k` of the rows (B, 1); log-probs and entropies are then those of the truncated
+    distribution. Nothing here waits for the device.
     """
     scaled_BV = (logits_BV / temperature_B1).float()
+    if limits is not None:
+        scaled_BV = truncate(scaled_BV, *limits)
     probability_BV = scaled_BV.softmax(-1)
     token_B1 = invert_distribution(probability_BV, draws_B)
     if is_greedy_B is not None:
         token_B1 = torch.where(is_greedy_B[:, None], scaled_BV.argmax(-1, keepdim=True), token_B1)
     logp_B = probability_BV.gather(1, token_B1)[:, 0].log()
     return token_B1, logp_B, torch.special.entr(probability_BV).sum(-1)
+
+
+def truncate(logits_BV: torch.Tensor, top_p_B1: torch.Tensor, top_k_B1: torch.Tensor) -> torch.Tensor:
+    """Set the logits of the least likely tokens to -inf: all but `top_k` (0 = none), then the tail beyond `top_p`.
+
+    Tokens as likely as the last one that stays also stay, so the order of the vocabulary decides nothing. With `top_p`
+    1 and `top_k` 0 a row is unchanged.
+    """
+    falling_BV = logits_BV.sort(dim=-1, descending=True).values
+    num_B1 = torch.where(top_k_B1 > 0, top_k_B1, falling_BV.shape[1]).clamp(max=falling_BV.shape[1])
+    lowest_B1 = falling_BV.gather(1, num_B1 - 1)
+    probability_BV = falling_BV.masked_fill(falling_BV < lowest_B1, -torch.inf).softmax(-1)
+    before_BV = functional.pad(probability_BV[:, :-1], (1, 0)).cumsum(-1, dtype=torch.float64)
+    num_B1 = (before_BV < top_p_B1).sum(-1, keepdim=True).clamp(min=1)
+    by_sum_B1 = torch.where(top_p_B1 < 1, falling_BV.gather(1, num_B1 - 1), -torch.inf)
+    return logits_BV.masked_fill(logits_BV < torch.maximum(lowest_B1, by_sum_B1), -torch.inf)
 
 
 def invert_distribution(probability_BV: torch.Tensor, draws_B: torch.Tensor) -> torch.Tensor:

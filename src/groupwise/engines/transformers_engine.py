@@ -108,10 +108,16 @@ class TransformersEngine:
         is_greedy = temperature[:, 0] == 0
         has_greedy = bool(is_greedy.any())
         temperature = torch.where(temperature == 0, 1.0, temperature)
+        top_p = torch.tensor([[row.request.top_p] for row in rows], device=device, dtype=torch.float64)
+        top_k = torch.tensor([[row.request.top_k] for row in rows], device=device)
+        is_truncated = any(row.request.is_truncated for row in rows)
         position = 0
         while True:
+            limits = (top_p, top_k) if is_truncated else None
             draws = torch.as_tensor(draw_uniforms(seeds, position), device=device)
-            tokens, logps, entropies = draw_tokens(logits, temperature, is_greedy if has_greedy else None, draws)
+            tokens, logps, entropies = draw_tokens(
+                logits, temperature, is_greedy if has_greedy else None, draws, limits
+            )
             sampled = zip(rows, tokens[:, 0].tolist(), logps.tolist(), entropies.tolist(), strict=True)
             finished = []
             for i, (row, token, logp, entropy) in enumerate(sampled):
@@ -133,6 +139,7 @@ class TransformersEngine:
                 kept = torch.tensor(left, device=device)
                 cache.batch_select_indices(kept)
                 mask, lengths, temperature, is_greedy = mask[kept], lengths[kept], temperature[kept], is_greedy[kept]
+                top_p, top_k = top_p[kept], top_k[kept]
                 rows, seeds = [rows[i] for i in left], seeds[left]
             mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
             out = self._model(

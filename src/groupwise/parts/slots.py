@@ -236,17 +236,19 @@ LossPart = Annotated[Loss, Slot("loss")]
 ENTROPY = "entropy"
 SCORES = "scores"
 VERSIONS = "versions"
+TRUNCATION = "truncation"
 
 CAPABILITIES: Mapping[str, str] = {
     ENTROPY: "the entropies of sampled tokens",
     SCORES: "the log-probs of recorded tokens",
     VERSIONS: "which version of the weights sampled a token",
+    TRUNCATION: "samples of the most likely tokens only (top_p, top_k)",
 }
 """What an engine may give in addition to sampled tokens and their log-probs, in words."""
 
 _CUT = (
-    "no engine here truncates the distribution: its log-probs would not be the policy's, and every ratio of the loss "
-    "would be wrong (by 0.69 nats at top_p = 0.5); use temperature"
+    "training samples from the whole distribution: with a truncated one, the log-probs would not be the policy's, and "
+    "every ratio of the loss would be wrong (by 0.69 nats at top_p = 0.5); use temperature"
 )
 _PENALTY = (
     "no engine here penalises repeated tokens, because the learner could not compute the same distribution; use a "
@@ -257,11 +259,16 @@ _STOP = (
     "limit max_tokens, or parse the action with rollout.action_parser"
 )
 REFUSED_SAMPLING: Mapping[str, str] = {
-    **dict.fromkeys(("top_p", "top_k", "min_p"), _CUT),
+    **dict.fromkeys(("top_p", "top_k"), f"{_CUT}, or truncate in [evaluation], from which nothing is learned"),
+    "min_p": f"{_CUT}, or top_p and top_k in [evaluation], from which nothing is learned",
     **dict.fromkeys(("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"), _PENALTY),
     **dict.fromkeys(("stop", "stop_strings"), _STOP),
 }
-"""Sampling settings of other tools that no engine has here, with the reason."""
+"""Sampling settings of other tools that training does not have here, with the reason."""
+REFUSED_IN_EVALUATION: Mapping[str, str] = {
+    name: reason for name, reason in REFUSED_SAMPLING.items() if name not in ("top_p", "top_k")
+}
+"""The same for evaluations, which may truncate the distribution."""
 
 REFUSED_SHARING: Mapping[str, str] = {
     "share_weights": "only the engine that computes in the trainer's own modules can read the learner's weights where "

@@ -136,7 +136,7 @@ class ScriptedServer:
 
     def _answer_batch(self, path: str, question: Any) -> tuple[int, Any]:
         if path.endswith("info"):
-            gives = ["entropy", "scores", "versions"]
+            gives = ["entropy", "scores", "truncation", "versions"]
             about = {"vocabulary": self.info["vocabulary"], "context": self.info["max_model_len"]}
             return 200, {**about, "precision": self.info["dtype"], "gives": gives}
         if path.endswith("score"):
@@ -145,7 +145,13 @@ class ScriptedServer:
         rows = []
         for asked in question["requests"]:
             ids, logps, entropies = self.model.sample(
-                asked["prompt_ids"], asked["seed"], asked["max_tokens"], asked["temperature"], asked["stop_ids"]
+                asked["prompt_ids"],
+                asked["seed"],
+                asked["max_tokens"],
+                asked["temperature"],
+                asked["stop_ids"],
+                top_p=asked["top_p"],
+                top_k=asked["top_k"],
             )
             spans = [[int(self.label), len(ids)]]
             stopped = ids[-1] in asked["stop_ids"]
@@ -165,7 +171,13 @@ class ScriptedServer:
             return 400, {"error": "longer than the context"}
         temperature = sampling["temperature"]
         ids, logps, _ = model.sample(
-            prompt, sampling["seed"], sampling["max_tokens"], temperature, sampling.get("stop_token_ids", ())
+            prompt,
+            sampling["seed"],
+            sampling["max_tokens"],
+            temperature,
+            sampling.get("stop_token_ids", ()),
+            top_p=sampling["top_p"],
+            top_k=sampling["top_k"],
         )
         content: list[dict[str, Any]] = [
             {"token_id": token, "logprob": logp} for token, logp in zip(ids, logps, strict=True)

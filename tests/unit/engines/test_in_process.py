@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -50,6 +50,8 @@ class FakeSampling:
     """What vLLM's SamplingParams takes, as far as it is used."""
 
     temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
     max_tokens: int = 16
     seed: int | None = None
     stop_token_ids: list[int] = field(default_factory=list)
@@ -82,12 +84,15 @@ def test_without_vllm_one_sentence_says_what_to_install(monkeypatch: pytest.Monk
 def test_a_request_keeps_its_seed_and_stop_tokens_and_reads_the_cache_within_a_session(llm: FakeLLM) -> None:
     engine = VllmEngine(llm, context=64)
     request = Request(prompt_ids=(3, 4), seed=2**62 + 5, max_tokens=7, temperature=0.7, stop_ids=(9,), session="a")
+    request = replace(request, top_p=0.9, top_k=50)
     [answer] = engine.generate([request])
     [(ids, sampling)] = llm.asked
     assert (answer.response_ids, answer.logp, answer.versions) == ((4,), (-4.0,), (VersionSpan(0, 1),))
     assert ids == [3, 4]
     assert sampling == FakeSampling(
         temperature=0.7,
+        top_p=0.9,
+        top_k=50,
         max_tokens=7,
         seed=2**62 + 5,
         stop_token_ids=[9],

@@ -60,7 +60,7 @@ def test_info_of_the_server() -> None:
             {"id": "policy", "object": "model", "root": "a/folder", "max_model_len": 256}
         ]
         info = call(url, "GET", "/groupwise/v1/info")[1]
-        assert info["gives"] == ["entropy", "scores", "versions"]
+        assert info["gives"] == ["entropy", "scores", "truncation", "versions"]
         assert (info["vocabulary"], info["context"], info["precision"]) == (VOCABULARY, 256, "float32")
         checksums = call(url, "POST", "/weight_checker", {"action": "checksum"})[1]["checksums"]
         assert set(checksums) == {name for name, _ in family("llama").named_parameters()}
@@ -136,7 +136,10 @@ def test_requests_wait_while_it_is_paused() -> None:
         ({"temperature": -1.0}, "requests.1.temperature: input should be greater than or equal to 0, found -1.0"),
         ({"temperature": float("inf")}, "requests.1.temperature: input should be a finite number, found inf"),
         ({"session": 5}, "requests.1.session: input should be a valid string, found 5"),
-        ({"top_p": 0.5}, "requests.1.top_p: unexpected keyword argument, found 0.5"),
+        ({"top_p": 0.0}, "requests.1.top_p: input should be greater than 0, found 0.0"),
+        ({"top_p": 1.5}, "requests.1.top_p: input should be less than or equal to 1, found 1.5"),
+        ({"top_k": -1}, "requests.1.top_k: input should be greater than or equal to 0, found -1"),
+        ({"min_p": 0.5}, "requests.1.min_p: unexpected keyword argument, found 0.5"),
         ({"max_tokens": 255}, "the request needs 257 tokens, but the model's context is 256"),
     ],
 )

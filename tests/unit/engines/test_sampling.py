@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groupwise.engines.sampling import BLOCK, draw_tokens, invert_distribution
+from groupwise.engines.sampling import BLOCK, draw_tokens, invert_distribution, truncate
+from tests.unit.engines.toy_model import keep_likeliest
 
 
 @given(
@@ -76,3 +77,57 @@ def test_logits_that_are_not_numbers_give_a_token_whose_log_prob_says_so(vocabul
     )
     assert [0 <= token < vocabulary for [token] in token_B1.tolist()] == [True] * 3
     assert logp_B.isnan().tolist() == [True, True, False]
+
+
+@given(
+    vocabulary=st.integers(1, 40),
+    seed=st.integers(0, 2**31),
+    top_p=st.sampled_from([1e-6, 0.3, 0.9, 0.999, 1.0]),
+    top_k=st.sampled_from([0, 1, 2, 7, 1000]),
+)
+def test_a_truncated_distribution_is_that_of_a_loop_over_the_likeliest(
+    vocabulary: int, seed: int, top_p: float, top_k: int
+) -> None:
+    random = torch.Generator().manual_seed(seed)
+    logits_BV = 3 * torch.randn(4, vocabulary, generator=random, dtype=torch.float64)
+    limits = torch.full((4, 1), top_p, dtype=torch.float64), torch.full((4, 1), top_k)
+    found_BV = truncate(logits_BV, *limits).log_softmax(-1)
+    for row, logp in zip(found_BV.tolist(), logits_BV.log_softmax(-1).numpy(), strict=True):
+        assert row == pytest.approx(keep_likeliest(logp, top_p=top_p, top_k=top_k).tolist(), abs=1e-9)
+
+
+def test_tokens_as_likely_as_the_last_one_that_stays_also_stay() -> None:
+    logits_BV = torch.tensor([[1.0, 2.0, 2.0, 0.0, 1.0]])
+
+    def kept(top_p: float, top_k: int) -> list[int]:
+        limits = torch.tensor([[top_p]], dtype=torch.float64), torch.tensor([[top_k]])
+        return truncate(logits_BV, *limits)[0].isfinite().nonzero()[:, 0].tolist()
+
+    assert kept(1.0, 0) == [0, 1, 2, 3, 4]
+    assert kept(1.0, 1) == kept(0.1, 0) == [1, 2]
+    assert kept(1.0, 3) == kept(0.75, 0) == [0, 1, 2, 4]
+    assert kept(0.6, 3) == [1, 2]
+
+
+def test_rows_that_are_not_truncated_stay_as_they_are_to_the_bit() -> None:
+    random = torch.Generator().manual_seed(0)
+    logits_BV, temperature_B1 = torch.randn(5, 2 * BLOCK, generator=random), torch.full((5, 1), 0.7)
+    draws_B = torch.rand(5, generator=random, dtype=torch.float64)
+    limits = (
+        torch.tensor([[1.0], [0.5], [1.0], [1.0], [1.0]], dtype=torch.float64),
+        torch.tensor([[0], [0], [3], [0], [0]]),
+    )
+    whole = draw_tokens(logits_BV, temperature_B1, None, draws_B)
+    cut = draw_tokens(logits_BV, temperature_B1, None, draws_B, limits)
+    for some, other in zip(whole, cut, strict=True):
+        assert some[[0, 3, 4]].tolist() == other[[0, 3, 4]].tolist()
+    assert (cut[2][1:3] < whole[2][1:3]).all(), "less is left to choose from"
+
+
+def test_truncated_logits_that_are_not_numbers_still_give_a_token() -> None:
+    logits_BV = torch.zeros(2, 9)
+    logits_BV[0] = math.nan
+    limits = torch.full((2, 1), 0.5, dtype=torch.float64), torch.full((2, 1), 3)
+    token_B1, logp_B, _ = draw_tokens(logits_BV, torch.ones(2, 1), None, torch.zeros(2, dtype=torch.float64), limits)
+    assert all(0 <= token < 9 for [token] in token_B1.tolist())
+    assert logp_B.isnan().tolist() == [True, False]

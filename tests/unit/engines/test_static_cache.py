@@ -123,12 +123,23 @@ def test_an_answer_does_not_depend_on_what_is_asked_beside_it(data: st.DataObjec
         seed=st.integers(0, 2**63),
         max_tokens=st.integers(1, 2 * LOOK_EVERY + 1),
         temperature=st.sampled_from([0.0, 0.6, 1.0]),
+        top_p=st.sampled_from([0.5, 1.0]),
+        top_k=st.sampled_from([0, 0, 3]),
         stop_ids=st.sampled_from([(), STOPS[:1], STOPS]),
     )
     asked = data.draw(st.lists(ask, min_size=1, max_size=12))
     rows = data.draw(st.integers(1, 12))
     together = StaticCacheEngine(LLAMA, use_graphs=False, rows=rows, batch_tokens=data.draw(st.sampled_from([1, 64])))
     assert_same(together.generate(asked), [ALONE.generate([request])[0] for request in asked])
+
+
+@pytest.mark.parametrize(("top_p", "top_k"), [(0.7, 0), (1.0, 4), (0.7, 4)])
+def test_lanes_truncate_as_the_plain_engine_does(top_p: float, top_k: int) -> None:
+    asked = [
+        Request(prompt_ids=(3, 4, i % 5 + 5), seed=i, max_tokens=6, top_p=top_p if i % 2 else 1.0, top_k=top_k)
+        for i in range(24)
+    ]
+    assert_same(StaticCacheEngine(LLAMA, use_graphs=False, rows=16).generate(asked), ALONE.generate(asked))
 
 
 def test_lanes_are_kept_full_and_closed_up_when_nothing_waits() -> None:
@@ -139,7 +150,10 @@ def test_lanes_are_kept_full_and_closed_up_when_nothing_waits() -> None:
     shapes: list[tuple[int, int, int]] = []
     engine.generate(asked)  # storage grows here, and the step with it
     run = engine._step.run
-    engine._step.run = lambda num, width, steps: (shapes.append((num, width, steps)), run(num, width, steps=steps))[1]
+    engine._step.run = lambda num, width, steps, **cut: (
+        shapes.append((num, width, steps)),
+        run(num, width, steps=steps, **cut),
+    )[1]
     expected = TransformersEngine(family("llama")).generate(asked)
     assert_same(engine.generate(asked), expected)
     assert {width for _, width, _ in shapes} == {128}
@@ -300,7 +314,7 @@ def test_the_host_looks_more_often_once_most_responses_have_ended_where_they_may
     assert engine._step is not None
     looks: list[int] = []
     run = engine._step.run
-    engine._step.run = lambda num, width, steps: (looks.append(steps), run(num, width, steps=steps))[1]
+    engine._step.run = lambda num, width, steps, **cut: (looks.append(steps), run(num, width, steps=steps, **cut))[1]
     engine.generate(asked)
     assert looks == expected
 

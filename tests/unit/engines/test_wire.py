@@ -6,6 +6,7 @@ import copy
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,6 +80,11 @@ def test_a_request_says_everything_that_could_bend_its_distribution() -> None:
             "logprobs": 0,
         },
     }
+
+
+def test_an_evaluation_may_truncate_the_distribution() -> None:
+    sampling = wire.write_generate(replace(REQUEST, top_p=0.9, top_k=50), model="policy")["sampling_params"]
+    assert (sampling["top_p"], sampling["top_k"], sampling["min_p"]) == (0.9, 50, 0.0)
 
 
 def test_a_response_is_read_with_the_spans_of_its_weights() -> None:

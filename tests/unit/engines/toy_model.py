@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,17 +75,25 @@ class ToyModel:
         return result
 
     def sample(
-        self, prompt: Sequence[int], seed: int, max_tokens: int, temperature: float, stops: Sequence[int]
+        self,
+        prompt: Sequence[int],
+        seed: int,
+        max_tokens: int,
+        temperature: float,
+        stops: Sequence[int],
+        *,
+        top_p: float = 1.0,
+        top_k: int = 0,
     ) -> tuple[list[int], list[float], list[float]]:
         """Tokens, their log-probs and entropies; each draw follows from the seed and the place alone."""
         ids, logps, entropies = list[int](), list[float](), list[float]()
         while len(ids) < max_tokens and not (ids and ids[-1] in stops):
-            logp = self.predict([*prompt, *ids], temperature)
+            logp = keep_likeliest(self.predict([*prompt, *ids], temperature), top_p=top_p, top_k=top_k)
             chance = int.from_bytes(hashlib.blake2b(f"{seed} {len(ids)}".encode(), digest_size=6).digest()) / 2**48
             drawn = int(np.searchsorted(np.exp(logp).cumsum(), chance * np.exp(logp).sum()))
             ids.append(int(logp.argmax()) if temperature == 0 else min(drawn, VOCABULARY - 1))
             logps.append(float(logp[ids[-1]]))
-            entropies.append(float(-(np.exp(logp) * logp).sum()))
+            entropies.append(float(-sum(math.exp(each) * each for each in logp.tolist() if each > -math.inf)))
         return ids, logps, entropies
 
     def score(self, prompt: Sequence[int], response: Sequence[int], temperature: float = 1.0) -> list[float]:
@@ -97,3 +106,19 @@ class ToyModel:
     def logps(self, pairs: Sequence[PromptAndResponse]) -> list[tuple[float, ...]]:
         """What a learner with these weights says: what the weight check compares."""
         return [tuple(self.score(prompt, response)) for prompt, response in pairs]
+
+
+def keep_likeliest(logp: np.ndarray, *, top_p: float = 1.0, top_k: int = 0) -> np.ndarray:
+    """The log-probs of what is left, one token after the other: the `top_k` first, then until `top_p` is reached."""
+    falling = sorted(range(len(logp)), key=lambda token: (-logp[token], token))[: top_k or len(logp)]
+    chances = {token: math.exp(logp[token]) for token in falling}
+    kept, total = list[int](), 0.0
+    for token in falling:
+        if total < top_p or top_p == 1:
+            kept.append(token)
+        total += chances[token] / math.fsum(chances.values())
+    left = np.full(len(logp), -np.inf)
+    whole = math.log(math.fsum(chances[token] for token in kept))
+    for token in kept:
+        left[token] = logp[token] - whole
+    return left

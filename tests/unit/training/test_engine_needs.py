@@ -136,7 +136,7 @@ def test_a_bound_on_staleness_is_refused_where_nobody_says_what_is_stale(tmp_pat
         (
             Poor(gives=frozenset({"scores", "entropies"})),
             "engine: '{module}:Poor' has 'entropies' in `gives`, which is not a capability; did you mean 'entropy'? "
-            "Valid: entropy, scores, versions",
+            "Valid: entropy, scores, truncation, versions",
         ),
         (
             Poor(gives=frozenset(CAPABILITIES), precision="float8"),
@@ -153,7 +153,7 @@ def test_gives_of_another_type_is_refused(tmp_path: Path) -> None:
         gives: ClassVar[Any] = ["scores"]  # type: ignore[misc]
 
     said = refusal(tmp_path, Listing())
-    assert said.endswith("has ['scores'] for `gives`; write a frozenset of entropy, scores, versions")
+    assert said.endswith("has ['scores'] for `gives`; write a frozenset of entropy, scores, versions, truncation")
 
 
 class Boasting(LocalEngine):

@@ -252,6 +252,10 @@ class LaneState:
     """Divides the logits (L, 1); 1 for greedy lanes."""
     is_greedy: torch.Tensor
     """Whether the most likely token is taken (L)."""
+    top_p: torch.Tensor
+    """Sum of probabilities from which tokens are left out (L, 1)."""
+    top_k: torch.Tensor
+    """Number of most likely tokens that are kept (L, 1); 0 = all."""
     stops: torch.Tensor
     """Tokens that end the response (L, X)."""
     ids: torch.Tensor
@@ -278,6 +282,8 @@ class LaneState:
             is_done=zeros(lanes, dtype=torch.bool).fill_(True),
             temperature=zeros(lanes, 1, dtype=torch.float32).fill_(1.0),
             is_greedy=zeros(lanes, dtype=torch.bool),
+            top_p=zeros(lanes, 1, dtype=torch.float64).fill_(1.0),
+            top_k=zeros(lanes, 1),
             stops=zeros(lanes, stops).fill_(NOTHING),
             ids=zeros(lanes, tokens + 1),
             logp=zeros(lanes, tokens + 1, dtype=torch.float32),
@@ -289,12 +295,13 @@ class LaneState:
     def start(self, lanes: Sequence[int], requests: Sequence[Request]) -> None:
         """Start responses in some lanes; the first token that is read is the last one of the prompt."""
         num_stops = self.stops.shape[1]
-        table = np.full((len(lanes), 5 + num_stops), NOTHING, dtype=np.float64)
+        table = np.full((len(lanes), 7 + num_stops), NOTHING, dtype=np.float64)
         for row, (lane, request) in enumerate(zip(lanes, requests, strict=True)):
             length = len(request.prompt_ids) - 1
-            table[row, :5] = lane, request.prompt_ids[-1], length, request.max_tokens, request.temperature
+            sampling = request.temperature, request.top_p, request.top_k
+            table[row, :7] = lane, request.prompt_ids[-1], length, request.max_tokens, *sampling
             if request.stop_ids:
-                table[row, 5 : 5 + len(request.stop_ids)] = request.stop_ids
+                table[row, 7 : 7 + len(request.stop_ids)] = request.stop_ids
         numbers = send(table, self.token.device)
         whole, temperature = numbers.long(), numbers[:, 4].float()
         where = whole[:, 0]
@@ -304,7 +311,9 @@ class LaneState:
         self.max_tokens[where] = whole[:, 3]
         self.is_greedy[where] = temperature == 0
         self.temperature[where] = torch.where(temperature == 0, 1.0, temperature)[:, None]
-        self.stops[where] = whole[:, 5:]
+        self.top_p[where] = numbers[:, 5:6]
+        self.top_k[where] = whole[:, 6:7]
+        self.stops[where] = whole[:, 7:]
         self.is_done[where] = False
 
     def set_draws(self, draws_NL: npt.NDArray[np.float64]) -> None:

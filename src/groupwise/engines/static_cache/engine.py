@@ -222,7 +222,8 @@ class StaticCacheEngine:
         draws_NL = np.zeros((steps, self.capacity.lanes))
         draws_NL[:, lanes] = draw_uniforms(seeds, sampled + np.arange(steps)[:, None])
         step.state.set_draws(draws_NL)
-        step.run(num, min(width, self.capacity.width), steps=steps)
+        is_truncated = any(row.request.is_truncated for row in running.values())
+        step.run(num, min(width, self.capacity.width), steps=steps, is_truncated=is_truncated)
         for row in running.values():
             row.num_sampled += steps
 

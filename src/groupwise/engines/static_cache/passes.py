@@ -82,7 +82,7 @@ class DecodingStep:
     """Our own layers; None = the model's layers compute."""
     num_captures: int = 0
     pool: GraphPool = field(default_factory=GraphPool)
-    _graphs: dict[tuple[int, int], Any] = field(default_factory=dict)
+    _graphs: dict[tuple[int, int, bool], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         device = self.cache.device
@@ -90,23 +90,28 @@ class DecodingStep:
         self._column_W = torch.arange(self.cache.width, device=device)
         self._begins = torch.arange(self.cache.lanes + 1, device=device, dtype=torch.int32)
 
-    def run(self, num: int, width: int, *, steps: int) -> None:
-        """Run some steps with the first `num` rows; no row reads more than `width` columns."""
+    def run(self, num: int, width: int, *, steps: int, is_truncated: bool = False) -> None:
+        """Run some steps with the first `num` rows; no row reads more than `width` columns.
+
+        `is_truncated` = some row leaves out the least likely tokens, which sorts the logits.
+        """
         if not self.use_graphs:
             for _ in range(steps):
-                self._run_once(num, width)
+                self._run_once(num, width, is_truncated)
             return
+        shape = num, width, is_truncated
         with torch.cuda.device(self.cache.device):
-            if (num, width) not in self._graphs:
-                self._graphs[num, width] = self._capture(num, width)
+            if shape not in self._graphs:
+                self._graphs[shape] = self._capture(*shape)
             for _ in range(steps):
-                self._graphs[num, width].replay()
+                self._graphs[shape].replay()
 
-    def _run_once(self, num: int, width: int) -> None:
+    def _run_once(self, num: int, width: int, is_truncated: bool) -> None:
         state = self.state
         logits_BV = self._compute_logits(num, width) if self.layers is None else self._compute_by_layers(num, width)
         draws_B = state.draws.index_select(0, state.next_draw)[0, :num]
-        state.record(num, *draw_tokens(logits_BV, state.temperature[:num], state.is_greedy[:num], draws_B))
+        limits = (state.top_p[:num], state.top_k[:num]) if is_truncated else None
+        state.record(num, *draw_tokens(logits_BV, state.temperature[:num], state.is_greedy[:num], draws_B, limits))
 
     def _compute_logits(self, num: int, width: int) -> torch.Tensor:
         """By the model's own code."""
@@ -147,11 +152,11 @@ class DecodingStep:
         logits: torch.Tensor = self.model.get_output_embeddings()(self.layers.read(batch, self.cache, attend))
         return logits
 
-    def _capture(self, num: int, width: int) -> Any:
+    def _capture(self, num: int, width: int, is_truncated: bool) -> Any:
         """Capture the step. The runs before the capture record nothing, because all rows are marked as done."""
         was_done_L = self.state.is_done.clone()
         self.state.is_done.fill_(True)
-        graph = self.pool.capture(lambda: self._run_once(num, width))
+        graph = self.pool.capture(lambda: self._run_once(num, width, is_truncated))
         self.state.is_done.copy_(was_done_L)
         self.state.next_draw.zero_()
         self.num_captures += 1

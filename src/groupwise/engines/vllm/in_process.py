@@ -22,7 +22,7 @@ from groupwise.engines.engine import Generation, Request, VersionSpan
 from groupwise.engines.model_source import ModelSource, read_adapter_settings
 from groupwise.engines.vllm import command
 from groupwise.models.folder import save_model
-from groupwise.parts.slots import SCORES, VERSIONS
+from groupwise.parts.slots import SCORES, TRUNCATION, VERSIONS
 from groupwise.system.errors import ConfigError, EngineFault
 from groupwise.system.text import quote_line
 
@@ -39,7 +39,7 @@ HELD_NAME = "in process"
 class VllmEngine:
     """A vLLM `LLM` as an engine."""
 
-    gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS})
+    gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS, TRUNCATION})
     """No entropies: vLLM does not compute them."""
 
     def __init__(self, llm: Any, *, context: int, adapter: Mapping[str, Any] | None = None) -> None:
@@ -246,6 +246,8 @@ def _describe_sampling(request: Request) -> Any:
 
     return SamplingParams(
         temperature=request.temperature,
+        top_p=request.top_p,
+        top_k=request.top_k,
         max_tokens=request.max_tokens,
         seed=request.seed,
         stop_token_ids=list(request.stop_ids),

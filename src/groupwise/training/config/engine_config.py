@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
 from groupwise.parts.part import Count, Part, PositiveShare, kind_of, name_of
 from groupwise.parts.path_settings import make_absolute, resolve_by
-from groupwise.parts.slots import ENTROPY, REFUSED_SAMPLING, REFUSED_SHARING, SCORES, VERSIONS
+from groupwise.parts.slots import ENTROPY, REFUSED_SAMPLING, REFUSED_SHARING, SCORES, TRUNCATION, VERSIONS
 from groupwise.system.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class DecodingConfig(Part):
     """How groupwise's own engine decodes, in the trainer's process or in a server that the run starts."""
 
-    gives: ClassVar[frozenset[str]] = frozenset({ENTROPY, SCORES, VERSIONS})
+    gives: ClassVar[frozenset[str]] = frozenset({ENTROPY, SCORES, VERSIONS, TRUNCATION})
     """All that an engine can give."""
 
     decoding: Literal["auto", "eager", "graphs"] = "auto"
@@ -184,7 +184,7 @@ class ServerEngineConfig(DecodingConfig, RemoteEngineConfig, slot="engine"):
 class VllmServerConfig(RemoteEngineConfig, slot="engine"):
     """Samples with vLLM servers, which have their own Python environment."""
 
-    gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS})
+    gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS, TRUNCATION})
     """vLLM gives no entropies."""
     starts_others: ClassVar[bool] = True
     """`python` may be any program."""
@@ -241,7 +241,7 @@ class VllmServerConfig(RemoteEngineConfig, slot="engine"):
 class VllmInProcess(Part, slot="engine"):
     """Samples with vLLM in the trainer's process, with a copy of the model. vLLM must be installed there."""
 
-    gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS})
+    gives: ClassVar[frozenset[str]] = frozenset({SCORES, VERSIONS, TRUNCATION})
     """No entropies: vLLM does not compute them."""
     refused_fields: ClassVar[Mapping[str, str]] = {**REFUSED_SAMPLING, **REFUSED_SHARING}
 
