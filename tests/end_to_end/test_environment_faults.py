@@ -122,7 +122,7 @@ def test_an_environment_that_always_fails_stops_the_run_with_the_causes(tmp_path
     with pytest.raises(TrainingError) as caught:
         train(run)
     assert str(caught.value) == (
-        "evaluation on split 'train': none of 50 rollouts says whether it succeeded (50 x OSError: no such room); "
+        "evaluation on split train: none of 50 rollouts says whether it succeeded (50 x OSError: no such room); "
         "fix the environment, which `groupwise check env` tests"
         if evaluated
         else "update 1: only 0 of 128 rollouts survived (128 x OSError: no such room); fix the environment"

@@ -88,6 +88,7 @@ def _rollout(task: str, number: int, stop: StopReason = StopReason.TERMINATED) -
 def _make_row(number: int, place: int) -> EvaluatedRollout:
     return EvaluatedRollout(
         number=number,
+        name=hostile("split"),
         split=hostile("split"),
         seed=0,
         task=hostile(f"task{place}"),

@@ -22,4 +22,5 @@ def make_evaluated(**over: Any) -> EvaluatedRollout:
         "outcome": 1.0,
         "steps": 2,
     }
-    return EvaluatedRollout(**(row | over))
+    row |= over
+    return EvaluatedRollout(**{"name": row["split"], **row})

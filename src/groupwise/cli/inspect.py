@@ -169,7 +169,11 @@ def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
         for score in verdict.scores:
             words = _format_score(score, verdict.measure)
             played = f"[dim](task set {shorten_hash(score.task_set)})[/]"
-            console.print(f"{escape(verdict.split)}, {describe_when(score)}: {verdict.measure} {words} {played}")
+            more = "" if score.score is None else f", score {format_compact(score.score)}"
+            if score.pass_at is not None:
+                more += f", pass@{score.pass_at.k} {format_percent(score.pass_at.success)}"
+            more += "" if score.tokens is None else f", {format_number(score.tokens, 1)} tokens"
+            console.print(f"{escape(verdict.name)}, {describe_when(score)}: {verdict.measure} {words}{more} {played}")
 
 
 def _show_groups(folder: RunFolder, number: int, groups: Sequence[PlayedGroup], *, as_json: bool) -> None:
@@ -298,10 +302,10 @@ def _show_differences(first: Path, second: Path, *, as_json: bool) -> None:
             sides = [
                 f"{_format_score(side, score.measure)}, update {side.number}" for side in (score.first, score.second)
             ]
-            table.add_row(escape(score.split), *sides, shown if score.is_one_task_set else "other tasks")
+            table.add_row(escape(score.name), *sides, shown if score.is_one_task_set else "other tasks")
         console.print(table)
     else:
-        console.print("no split was evaluated in both")
+        console.print("no task set was evaluated in both")
 
 
 def _summarise_group(group: PlayedGroup) -> dict[str, Any]:

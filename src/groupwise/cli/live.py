@@ -25,6 +25,7 @@ from groupwise.cli.screen import format_plain_percent, output, print_line
 from groupwise.report.number_format import THIN_SPACE, format_seconds
 from groupwise.report.overview import describe_penalties, rests_on_penalties
 from groupwise.system.errors import FileError
+from groupwise.training.evaluation.summary import describe_task_set
 from groupwise.training.observer import RunObserver
 
 if TYPE_CHECKING:
@@ -315,7 +316,10 @@ def tell_progress(what: str, say: Callable[[str], None], *, clock: Clock = time.
 
 def describe_evaluation(evaluation: Evaluation) -> str:
     tries = "" if evaluation.rollouts == evaluation.tasks else f" x {evaluation.rollouts / evaluation.tasks:g} rollouts"
-    return f"success {format_success(evaluation)} over {evaluation.tasks} tasks{tries} of split {evaluation.split}"
+    where = describe_task_set(evaluation.name, evaluation.split)
+    more = "" if evaluation.score is None else f", score {evaluation.score:.3f}"
+    more += "".join(f", pass@{line.k} {format_plain_percent(line.success)}" for line in evaluation.pass_at[1:][-1:])
+    return f"success {format_success(evaluation)} over {evaluation.tasks} tasks{tries} of {where}{more}"
 
 
 def format_success(line: Evaluation | TasksSummary | PassAt) -> str:

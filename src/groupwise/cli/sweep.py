@@ -31,6 +31,7 @@ from groupwise.system.processes import (
     read_load,
     read_thread_limit,
 )
+from groupwise.training.evaluation.summary import describe_task_set
 from groupwise.training.sweep import PlannedRun
 
 if TYPE_CHECKING:
@@ -354,8 +355,9 @@ def list_missing(plan: SweepPlan, results: Results | None) -> list[str]:
 
 def print_results(plan: SweepPlan, results: Results) -> None:
     format_value = format_plain_percent if results.measure == "success" else _format_number
+    where = describe_task_set(results.name, results.split)
     print_line(
-        f"{results.measure} on {results.tasks} tasks of split {results.split} (hash {results.task_set[:12]}): "
+        f"{results.measure} on {results.tasks} tasks of {where} (hash {results.task_set[:12]}): "
         "interquartile mean over seeds [95 % interval]\n"
     )
     output().print(_make_table(results.variants, format_value))

@@ -14,7 +14,7 @@ from groupwise.data.records import Task
 from groupwise.envs.environment import Environment, EnvironmentPart, EnvironmentSlot, HasVocabulary
 from groupwise.envs.kit.task_set import SPLITS, check_split, digest_task
 from groupwise.envs.part_queries import ask_instruction, ask_max_steps, ask_task_set, ask_vocabulary
-from groupwise.parts.part import Part, load_catalogue
+from groupwise.parts.part import Part, load_catalogue, name_of
 from groupwise.system.errors import ConfigError, GroupwiseError, RecordError
 from groupwise.system.json_text import digest_value
 
@@ -143,6 +143,16 @@ def choose_first_tasks(env: EnvironmentPart, tasks: Sequence[Task]) -> dict[str,
     for task in tasks:
         first.setdefault(env.name_of(task) if isinstance(env, Mixture) else "", task)
     return first
+
+
+def limit_steps(env: EnvironmentPart, steps: int) -> EnvironmentPart:
+    """The environment with another step limit; of a mixture, each one with it."""
+    if isinstance(env, Mixture):
+        members = tuple(member.model_copy(update={"env": limit_steps(member.env, steps)}) for member in env.members)
+        return env.model_copy(update={"members": members})
+    if not (isinstance(env, Part) and "max_steps" in type(env).model_fields):
+        raise ConfigError(f"{name_of(env)} has no setting max_steps")
+    return type(env)(**{**dict(env), "max_steps": steps})
 
 
 def mean_max_steps(env: EnvironmentPart) -> float:

@@ -350,7 +350,7 @@ def count_equal_rollouts(folder: RunFolder, change: PairedChange) -> str:
         {
             (row.task, row.seed, row.rollout): (row.stop, row.steps, row.tokens, row.outcome)
             for row in folder.journal.evaluations(score.number)
-            if row.split == score.name
+            if row.name == score.name
         }
         for score in (change.before, change.after)
     )

@@ -143,21 +143,20 @@ def sum_stage_seconds(folder: RunFolder) -> dict[str, float]:
 
 
 def find_verdict(folder: RunFolder) -> RunVerdict | None:
-    """The result on the task set of the run's settings, else on the most evaluated one; None = never evaluated."""
+    """The result on the settings' first task set, else on the most evaluated one; None = never evaluated."""
     rows = folder.journal.evaluations()
     numbers: dict[str, set[int]] = {}
     for row in rows:
-        numbers.setdefault(row.split, set()).add(row.number)
+        numbers.setdefault(row.name, set()).add(row.number)
     if not numbers:
         return None
-    named = folder.setting("evaluation.split")
-    split = named if named in numbers else max(sorted(numbers), key=lambda name: len(numbers[name]))
-    return make_verdict(rows, split)
+    main = next(iter(folder.task_set_names), None)
+    return make_verdict(rows, main if main in numbers else max(sorted(numbers), key=lambda name: len(numbers[name])))
 
 
 def list_verdicts(folder: RunFolder) -> list[RunVerdict]:
     rows = folder.journal.evaluations()
-    return [make_verdict(rows, split) for split in sorted({row.split for row in rows})]
+    return [make_verdict(rows, name) for name in sorted({row.name for row in rows})]
 
 
 def find_sampling_success(folder: RunFolder) -> tuple[float, float] | None:

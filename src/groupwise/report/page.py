@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -56,11 +56,12 @@ from groupwise.store.run_folder import CONFIG, JOURNAL
 from groupwise.system.files import write_atomic
 from groupwise.system.text import quote_line
 from groupwise.training.alarms import RETURN, SUCCESS
-from groupwise.training.evaluation.summary import RunVerdict, describe_when
+from groupwise.training.evaluation.summary import RunVerdict, TaskSetScore, describe_when
 from groupwise.training.metrics import SHARE, find_metric
 from groupwise.training.run_reader import RunFolder
 
 NAMES = {
+    "task_sets": "Task sets",
     "categories": "Task categories",
     "events": "Alarms and changes",
     "learning": "Curves",
@@ -86,6 +87,7 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
     screen = show_first_screen(folder, verdict)
     content = {
         "categories": _list_categories(verdict),
+        "task_sets": show_task_sets(overview.list_verdicts(folder), verdict),
         "events": _list_events(folder),
         "learning": show_learning(folder, verdict),
         "groups": show_groups(folder, verdict, last),
@@ -181,6 +183,36 @@ def _list_categories(verdict: RunVerdict | None) -> dict[str, Any] | None:
             }
         )
     return {"lead": lead, "rows": rows}
+
+
+def show_task_sets(verdicts: Sequence[RunVerdict], main: RunVerdict | None) -> dict[str, Any] | None:
+    """All that was measured on each task set, the main one first, and below it on its categories.
+
+    Nothing if one task set was evaluated, with one rollout per task and without a score: it is shown above.
+    """
+    last = [verdict.after for verdict in verdicts]
+    if len(last) < 2 and all(score.score is None and score.pass_at is None for score in last):
+        return None
+    columns: dict[str, Callable[[TaskSetScore], str | None]] = {
+        "score": lambda score: None if score.score is None else format_compact(score.score),
+        "pass@k": lambda score: (
+            None if score.pass_at is None else f"{format_percent(score.pass_at.success)} (k = {score.pass_at.k})"
+        ),
+        "tokens": lambda score: None if score.tokens is None else f"{score.tokens:,.1f}",
+    }
+    rows = []
+    for verdict in sorted(verdicts, key=lambda verdict: verdict != main):
+        is_share = verdict.measure == "success"
+        scores = [(verdict.name, False, verdict.before, verdict.after)]
+        scores += [(category.name, True, category.before, category.after) for category in verdict.categories]
+        for name, is_category, before, after in scores:
+            sides = [score for score in (before, after) if score is not None]
+            cells = [[format_interval(score.value, score.interval, is_share) for score in sides]]
+            cells += [[words for score in sides if (words := show(score))] for show in columns.values()]
+            rows.append(
+                {"name": name, "is_category": is_category, "tasks": after.tasks, "cells": map(" → ".join, cells)}
+            )
+    return {"heads": ["task set", "tasks", "result", *columns], "rows": rows}
 
 
 def _list_events(folder: RunFolder) -> list[tuple[int, str, str, str]]:

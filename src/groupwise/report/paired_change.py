@@ -51,7 +51,7 @@ def compare_evaluations(rows: Iterable[EvaluatedRollout], verdict: RunVerdict) -
     known = [
         row
         for row in rows
-        if row.split == verdict.split
+        if row.name == verdict.name
         and row.number in numbers
         and (row.success is not None or verdict.measure == "outcome")
     ]
@@ -60,7 +60,7 @@ def compare_evaluations(rows: Iterable[EvaluatedRollout], verdict: RunVerdict) -
     if not shared:
         return None
     paired = [row for row in known if row.task in shared]
-    before, after = make_verdict(paired, verdict.split).scores
+    before, after = make_verdict(paired, verdict.name).scores
     means = [
         [
             math.fsum(scores) / len(scores)

@@ -24,7 +24,7 @@ ROLLOUT_COLUMNS = ("update", "task", "rollout", "stop", "outcome", "success", "o
 STEP_COLUMNS = ("observation", "action", "response", "flaw", "reward", "credit", "compared")
 CREDIT_COLUMNS = ("update", "task", "rollout", "step", *STEP_COLUMNS)
 EVALUATION_COLUMNS = (
-    *("update", "split", "success", "low", "high", "tasks"),
+    *("update", "name", "split", "success", "low", "high", "score", "tasks"),
     *("rollouts", "faults", "outcome", "steps", "tokens", "task_set"),
 )
 ALARM_COLUMNS = ("update", "name", "action", "sentence")
@@ -90,9 +90,9 @@ class RecordedRun:
         return make_frame(rows, CREDIT_COLUMNS, self._library)
 
     def evaluations(self) -> Any:
-        """One row per evaluation: `update`, `split`, `success` with its 95 % interval `low` to `high`, and more."""
+        """One row per evaluation: `update`, `name`, `success` with its 95 % interval `low` to `high`, and more."""
         rows = []
-        for _, rollouts in group_rows(self._folder.journal.evaluations(), lambda row: [(row.number, row.split)]):
+        for _, rollouts in group_rows(self._folder.journal.evaluations(), lambda row: [(row.number, row.name)]):
             evaluation = Evaluation.from_rows(rollouts)
             low, high = evaluation.interval
             cells = {name: getattr(evaluation, name, None) for name in EVALUATION_COLUMNS}

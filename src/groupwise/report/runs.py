@@ -26,7 +26,7 @@ from groupwise.training.evaluation.over_seeds import (
     estimate_interquartile_mean,
     estimate_mean,
 )
-from groupwise.training.evaluation.summary import RunVerdict, ScoreKind
+from groupwise.training.evaluation.summary import RunVerdict, ScoreKind, describe_task_set
 from groupwise.training.run_reader import RunFolder
 from groupwise.training.sweep import read_plan
 
@@ -180,6 +180,7 @@ class Improvement:
 class Results:
     """The results of all variants on one task set."""
 
+    name: str
     split: str
     task_set: str
     tasks: int
@@ -223,6 +224,7 @@ def sum_up(variants: Sequence[VariantRuns]) -> Results | None:
             results.append(VariantResult(name=variant.name, seeds=tuple(seeds), final=estimates[0], best=estimates[1]))
     pairs = combinations(results, 2) if len(results) <= MAX_COMPARED else ()
     return Results(
+        name=verdict.name,
         split=verdict.split,
         task_set=verdict.after.task_set,
         tasks=verdict.after.tasks,
@@ -257,7 +259,7 @@ def check_one_task_set(evaluated: Sequence[tuple[RunRecord, RunVerdict]]) -> Non
 
 
 def _name_task_set(verdict: RunVerdict) -> str:
-    return f"split {verdict.split}, task set {shorten_hash(verdict.after.task_set)}"
+    return f"{describe_task_set(verdict.name, verdict.split)}, hash {shorten_hash(verdict.after.task_set)}"
 
 
 def _compare(variant: VariantResult, over: VariantResult) -> Improvement:

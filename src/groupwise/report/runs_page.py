@@ -162,9 +162,7 @@ def _list_info(variants: Sequence[VariantRuns], results: Results | None) -> dict
         "updates": updates + of,
     }
     if results is not None:
-        info["task set"] = (
-            f"{format_count(results.tasks, 'task')} of {results.split} ({shorten_hash(results.task_set)})"
-        )
+        info["task set"] = f"{format_count(results.tasks, 'task')} of {results.name} ({shorten_hash(results.task_set)})"
     return info
 
 
@@ -265,7 +263,7 @@ def _draw_curves(
         is_share = results.measure == "success"
         chart = VariantChart(
             title="Evaluation" if is_share else "Final score in evaluations",
-            meaning=f"{'Success' if is_share else 'Mean final score'} on the {results.split} set, mean over seeds.",
+            meaning=f"{'Success' if is_share else 'Mean final score'} on the {results.name} set, mean over seeds.",
             curves=make_score_curves(variants, axes),
             is_share=is_share,
             width=640.0,

@@ -87,6 +87,10 @@ class Player:
     action_parser: ActionParser
     max_tokens: int
     """Most tokens of a response."""
+    top_p: float = 1.0
+    """Sum of probabilities beyond which tokens are left out; in evaluations only."""
+    top_k: int = 0
+    """Number of most likely tokens that are kept, 0 = all; in evaluations only."""
     stop: StopSignal = field(default_factory=StopSignal)
     """Another thread may give it; then the rollouts end before their next step, with `PlayStopped`."""
 
@@ -231,6 +235,8 @@ class LiveEpisodes:
                 seed=seed,
                 max_tokens=max_tokens - len(forced),
                 temperature=self.temperature if rollout.temperature is None else rollout.temperature,
+                top_p=player.top_p,
+                top_k=player.top_k,
                 stop_ids=stop_ids,
                 session=str(rollout.seed),  # not the task, which an evaluation may just have run too
             )

@@ -113,7 +113,10 @@ class EvaluatedRollout:
 
     number: int
     """After which update; 0 = before the first."""
+    name: str
+    """Name of the task set; that of its split, unless the run file names task sets."""
     split: str
+    """The split that the tasks are of."""
     seed: int
     """Number of the repetition of the evaluation."""
     task: str
@@ -129,6 +132,8 @@ class EvaluatedRollout:
     steps: int
     tokens: int | None = None
     """Number of its sampled tokens; None = not counted."""
+    score: float | None = None
+    """The step info that the run file asks for, of the last step; 0 without it. None = not asked for, or an error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,11 +263,11 @@ class Journal:
             self._database.execute("UPDATE updates SET digest = ? WHERE number = ?", (digest, number))
 
     def write_evaluation(self, rollouts: Sequence[EvaluatedRollout]) -> None:
-        """Write all rollouts of an evaluation; they replace an evaluation of the same update and split."""
+        """Write all rollouts of an evaluation; they replace an evaluation of the same update and name."""
         with self._transaction("the evaluation"):
             self._database.executemany(
-                "DELETE FROM evaluations WHERE number = ? AND split = ?",
-                {(rollout.number, rollout.split) for rollout in rollouts},
+                "DELETE FROM evaluations WHERE number = ? AND name = ?",
+                {(rollout.number, rollout.name) for rollout in rollouts},
             )
             self._insert("evaluations", map(astuple, rollouts))
 
@@ -382,12 +387,10 @@ class Journal:
         return {(row["task"], row["rollout"]): row["words"] for row in rows}
 
     def evaluations(self, number: int | None = None) -> list[EvaluatedRollout]:
-        """All rollouts of the evaluations after an update (None = all), ordered by update, split, seed and task."""
-        rows = self._read(
-            "SELECT * FROM evaluations WHERE number = COALESCE(?, number) ORDER BY number, split, seed, task, rollout",
-            number,
-        )
-        return [EvaluatedRollout(**row) for row in rows]
+        """All rollouts of the evaluations after an update (None = all), ordered by update, name, seed and task."""
+        rows = self._read("SELECT * FROM evaluations WHERE number = COALESCE(?, number)", number)
+        evaluated = [EvaluatedRollout(**{"name": row["split"], **row}) for row in rows]  # older journals have no names
+        return sorted(evaluated, key=attrgetter("number", "name", "seed", "task", "rollout"))
 
     def alarms(self) -> list[Alarm]:
         """All alarms, ordered by update and name."""

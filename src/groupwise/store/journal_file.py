@@ -36,9 +36,10 @@ CREATE TABLE IF NOT EXISTS faults (
     error TEXT NOT NULL, PRIMARY KEY (number, task, rollout)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS evaluations (
-    number INTEGER NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT NOT NULL, rollout INTEGER NOT NULL,
-    task_set TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL, success REAL, outcome REAL NOT NULL,
-    steps INTEGER NOT NULL, tokens INTEGER, PRIMARY KEY (number, split, seed, task, rollout)
+    number INTEGER NOT NULL, name TEXT NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT NOT NULL,
+    rollout INTEGER NOT NULL, task_set TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL, success REAL,
+    outcome REAL NOT NULL, steps INTEGER NOT NULL, tokens INTEGER, score REAL,
+    PRIMARY KEY (number, name, seed, task, rollout)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS past_rollouts (
     task TEXT NOT NULL, number INTEGER NOT NULL, rollout INTEGER NOT NULL, version INTEGER NOT NULL,
@@ -79,6 +80,14 @@ CREATE TABLE IF NOT EXISTS pending (
 """
 """`pending` holds rollouts that were sampled ahead. `number` is the update that wrote them, `following` the update that
 learns from them."""
+UNNAMED = "BEGIN IMMEDIATE; ALTER TABLE evaluations RENAME TO unnamed;"
+NAMED = """
+INSERT INTO evaluations SELECT number, split, split, seed, task, rollout, task_set, tags, stop, success, outcome, steps,
+    tokens, NULL FROM unnamed;
+DROP TABLE unnamed;
+COMMIT;
+"""
+"""Before and after `TABLES`, for a journal whose evaluations have no names yet."""
 LINKED_TABLES = (
     *("updates", "metrics", "trajectories", "faults", "past_rollouts", "replayed"),
     *("set_aside", "asked_for", "part_states"),
@@ -92,7 +101,7 @@ CELLS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("name", "action", "sentence", "path", "before", "after", "kind"), str),
     **dict.fromkeys(("error", "parent"), (str, type(None))),
     "outcome": (int, float),
-    "success": (int, float, type(None)),
+    **dict.fromkeys(("success", "score"), (int, float, type(None))),
     "tokens": (int, type(None)),
     "steps": (bytes, int),  # the steps of a rollout, or their number
     **dict.fromkeys(("credit", "state", "columns", "content"), bytes),
@@ -206,7 +215,8 @@ def connect(path: Path) -> JournalDatabase:
     try:
         check_schema(database, path)  # before anything is written into a file with another schema
         database.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}")
-        database.executescript(TABLES)
+        columns = {row[1] for row in database.execute("PRAGMA table_info(evaluations)")}
+        database.executescript(TABLES if "name" in columns or not columns else f"{UNNAMED}{TABLES}{NAMED}")
         database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
     except Exception:
         database.close()

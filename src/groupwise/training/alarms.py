@@ -437,10 +437,10 @@ def _is_new(name: str, rule: AlarmRule, history: RunHistory, number: int, change
 
 
 def read_raised(journal: Journal, config: RunConfig, number: int) -> list[Alarm]:
-    settings, split = config.alarms, config.evaluation.split
-    is_evaluated = any(row.split == split for row in journal.evaluations(number))
+    settings, name = config.alarms, config.evaluation.main
+    is_evaluated = any(row.name == name for row in journal.evaluations(number))
     rows = [row for row in journal.evaluations() if row.number <= number] if is_evaluated else []
-    verdict = make_verdict(rows, split) if rows else None
+    verdict = make_verdict(rows, name) if rows else None
     return list_raised(settings, RunHistory(journal.metrics, settings.window, verdict), number, journal.changes())
 
 
@@ -508,10 +508,8 @@ def is_finished(folder: Path, config: RunConfig) -> bool:
         return False
     if last < updates and not is_stopped:
         return is_out_of_patience(rows, wanted)
-    lacks_evaluation = (
-        wanted.tasks and last <= updates and (last, wanted.split) not in {(row.number, row.split) for row in rows}
-    )
-    return not lacks_evaluation
+    evaluated = {row.name for row in rows if row.number == last}
+    return last > updates or wanted.by_name().keys() <= evaluated
 
 
 def find_best_number(
@@ -534,6 +532,6 @@ def is_out_of_patience(rows: Sequence[EvaluatedRollout], settings: EvaluationCon
 
 
 def _list_scores(rows: Sequence[EvaluatedRollout], settings: EvaluationConfig) -> Sequence[TaskSetScore]:
-    if not any(row.split == settings.split for row in rows):
+    if not any(row.name == settings.main for row in rows):
         return ()
-    return make_verdict(rows, settings.split).scores
+    return make_verdict(rows, settings.main).scores

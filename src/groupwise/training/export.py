@@ -177,9 +177,9 @@ def make_card(run: RunFolder, *, update: int, base: str | None, is_adapter: bool
     """The model card: the hub's fields, then text."""
     from jinja2 import Environment
 
-    split, environment = run.setting("evaluation.split"), run.setting("env.kind")
-    rows = [row for row in run.journal.evaluations() if split is None or row.split == split]
-    evaluations = [Evaluation.from_rows(of_update) for _, of_update in group_rows(rows, lambda row: [row.number])]
+    names, environment = run.task_set_names, run.setting("env.kind")
+    rows = [row for row in run.journal.evaluations() if not names or row.name in names]
+    evaluations = [Evaluation.from_rows(each) for _, each in group_rows(rows, lambda row: [(row.number, row.name)])]
     template = files("groupwise.training").joinpath("model_card.md.j2").read_text(encoding="utf-8")
     return (
         Environment(trim_blocks=True, keep_trailing_newline=True)

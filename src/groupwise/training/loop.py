@@ -149,12 +149,14 @@ def make_update(run: Run, number: int, observer: RunObserver, source: PlayedNow 
 
 
 def _evaluate(run: Run, number: int, observer: RunObserver, watch: RunWatch) -> None:
-    """Evaluate, unless the journal has the evaluation from before an interruption."""
-    config = run.config.evaluation
-    if config.tasks and (number, config.split) not in {(row.number, row.split) for row in run.journal.evaluations()}:
-        observer.on_stage("evaluate", number)
-        observer.on_evaluation(evaluate_run(run))
-    if config.tasks:
+    """Evaluate on each task set, unless the journal has the evaluation from before an interruption."""
+    task_sets = run.config.evaluation.by_name()
+    made = {row.name for row in run.journal.evaluations(number)}
+    for name, settings in task_sets.items():
+        if name not in made:
+            observer.on_stage("evaluate", number)
+            observer.on_evaluation(evaluate_run(run, settings=settings, name=name))
+    if task_sets:
         keep_evaluated(run, number, is_last=watch.ends(number))
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ from groupwise.system.text import describe_value
 from groupwise.training.config.checks import (
     check_algorithm,
     check_engine_gives,
+    check_evaluation,
     check_journal,
     check_model,
     check_task_sets,
@@ -100,6 +102,7 @@ def open_run(
     with lock.release_on_failure(), ExitStack() as opened:
         loss, device = check_algorithm(config), choose_device(config.device)
         check_engine_gives(config, device=device.type)
+        check_evaluation(config)
         check_model(config)
         if model_and_tokenizer is None:
             check_words(config)
@@ -271,10 +274,12 @@ def open_run_engine(
                 f"engine: {name_of(config.engine)} declares {gift!r}, but its engine does not give it; remove it from "
                 "the part's `gives`"
             )
-        max_tokens = config.rollout.max_tokens
+        limits, evaluation = {"rollout": config.rollout.max_tokens}, config.evaluation
+        limits |= {evaluation.place_of(name): each.max_tokens or 0 for name, each in evaluation.by_name().items()}
+        place, max_tokens = max(limits.items(), key=itemgetter(1))
         if engine.context is not None and engine.context <= max_tokens:
             raise ConfigError(
-                f"rollout.max_tokens: {max_tokens} response tokens leave no room for a prompt in the engine's context "
+                f"{place}.max_tokens: {max_tokens} response tokens leave no room for a prompt in the engine's context "
                 f"of {engine.context}; lower it, or use an engine with a longer context"
             )
     except BaseException:
@@ -289,7 +294,7 @@ def open_run_host(config: RunConfig) -> Host:
 
     Outside environments list their tasks and words there first: if they exit, only a worker ends.
     """
-    splits = dict.fromkeys(["train", config.evaluation.split] if config.evaluation.tasks else ["train"])
+    splits = dict.fromkeys(["train", *(settings.split for settings in config.evaluation.by_name().values())])
     rehearsed = () if is_ours(config.env) else tuple(splits)
     return open_host(config.env, workers=config.num_workers, timeout=config.rollout.env_timeout, rehearsed=rehearsed)
 

@@ -137,6 +137,14 @@ class RunFolder:
         """Hash of each task set when the run began, by split."""
         return self.journal.task_sets()
 
+    @property
+    def task_set_names(self) -> list[str]:
+        """Names of the task sets that the settings evaluate, the main one first; empty if they do not say."""
+        task_sets, split = self.setting("evaluation.task_sets"), self.setting("evaluation.split")
+        if not isinstance(task_sets, list) or not task_sets:
+            return [] if split is None else [str(split)]
+        return [str(task_set["name"]) for task_set in task_sets if isinstance(task_set, dict) and "name" in task_set]
+
     def setting(self, path: str) -> Any:
         """A setting by its path, such as `training.tasks`; None if there is none."""
         value: Any = self.settings
@@ -181,9 +189,9 @@ class MetricDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreDifference:
-    """The last evaluations of two runs on one split."""
+    """The last evaluations of two runs on one task set."""
 
-    split: str
+    name: str
     first: TaskSetScore
     second: TaskSetScore
     measure: ScoreKind
@@ -237,17 +245,17 @@ def find_setting_differences(first: Mapping[str, Any], second: Mapping[str, Any]
 def _compare_scores(first: RunFolder, second: RunFolder) -> list[ScoreDifference]:
     rows, others = first.journal.evaluations(), second.journal.evaluations()
     differences = []
-    for split in sorted({row.split for row in rows} & {row.split for row in others}):
-        verdicts = [make_verdict(played, split) for played in (rows, others)]
+    for name in sorted({row.name for row in rows} & {row.name for row in others}):
+        verdicts = [make_verdict(played, name) for played in (rows, others)]
         if verdicts[0].measure != verdicts[1].measure:
             continue
         task_sets = [
-            {row.task_set for row in played if row.split == split and row.number == verdict.after.number}
+            {row.task_set for row in played if row.name == name and row.number == verdict.after.number}
             for played, verdict in zip((rows, others), verdicts, strict=True)
         ]
         differences.append(
             ScoreDifference(
-                split=split,
+                name=name,
                 first=verdicts[0].after,
                 second=verdicts[1].after,
                 measure=verdicts[0].measure,

@@ -279,6 +279,7 @@ class Trackers(RunObserver):
     def __init__(self, trackers: Sequence[Tracker], config: Mapping[str, Any], folder: Path) -> None:
         self._path = RunPaths(folder).bookmarks
         self._marks = _read_bookmarks(self._path)
+        self._names_task_sets = bool((config.get("evaluation") or {}).get("task_sets"))
         self._live: dict[str, LiveTracker] = {}
         for tracker in trackers:
             kind = _kind(tracker)
@@ -305,9 +306,12 @@ class Trackers(RunObserver):
         self._tell("update", update.number, update.metrics)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
-        low, high = evaluation.interval
-        metrics = {"success": evaluation.success, "success_low": low, "success_high": high, "steps": evaluation.steps}
-        self._tell("evaluation", evaluation.number, {f"evaluation/{name}": value for name, value in metrics.items()})
+        place, metrics = "evaluation", evaluation.metrics()
+        if self._names_task_sets:
+            place = f"evaluation/{evaluation.name}"
+            for category in evaluation.by_tag():
+                metrics |= {f"{category.name}/{name}": value for name, value in category.metrics().items()}
+        self._tell(place, evaluation.number, {f"{place}/{name}": value for name, value in metrics.items()})
 
     def _tell(self, what: str, number: int, metrics: Mapping[str, float]) -> None:
         for kind, tracker in list(self._live.items()):

@@ -44,7 +44,7 @@ def test_the_latest_checkpoint_is_evaluated_over_three_seeds_and_written_down(gr
     assert [line["rollouts"] for line in data["per_task"]] == [9, 9]
     assert data["categories"] == []
     assert data["mean_at"] == {"n": 9, "success": data["success"], "interval": data["interval"]}
-    assert [(line["k"], line["tasks"]) for line in data["pass_at"]] == [(1, 2), (2, 2), (4, 2), (8, 2), (9, 2)]
+    assert [(line["k"], line["tasks"]) for line in data["pass_at"]] == [(1, 2), (2, 2), (3, 2), (4, 2), (8, 2), (9, 2)]
     assert data["pass_at"][0]["success"] == pytest.approx(data["success"])
     solved = [line["success"] > 0 for line in data["per_task"]]
     assert data["pass_at"][-1]["success"] == sum(solved) / 2
@@ -86,10 +86,11 @@ def test_what_is_printed_for_people(groupwise: Run, run: Path) -> None:
     assert lines[2].startswith("success  ")
     assert lines[2].endswith("(95 % interval for tasks of this kind)")
     assert lines[3].split()[:2] == ["seed", "0:"]
-    assert [line.split()[0] for line in lines[4:12]] == [
+    assert [line.split()[0] for line in lines[4:13]] == [
         "mean@9",
         "pass@1",
         "pass@2",
+        "pass@3",
         "pass@4",
         "pass@8",
         "pass@9",
@@ -99,11 +100,13 @@ def test_what_is_printed_for_people(groupwise: Run, run: Path) -> None:
     share = lines[2].removeprefix("success  ").partition("  (")[0]
     assert lines[4] == f"mean@9   {share}"
     assert lines[5] == f"pass@1   {share}"
-    assert lines[12].startswith("tokens   ")
-    assert 1.0 <= float(lines[12].split()[1]) <= 4.0, "at most so many a response"
-    assert lines[13] == f"task_set    {task_set_hash(Identity(num_words=4, length=1).task_set('train')[:2])[:12]}"
-    assert lines[15].split() == ["task", "tasks", "rollouts", "success", "95", "%", "interval", "steps"]
-    assert [line.split()[0][:15] for line in lines[16:]] == ["identity-train-"] * 2
+    assert lines[13].startswith("tokens   ")
+    assert 1.0 <= float(lines[13].split()[1]) <= 4.0, "at most so many a response"
+    assert lines[14] == f"task_set    {task_set_hash(Identity(num_words=4, length=1).task_set('train')[:2])[:12]}"
+    assert lines[16].split() == [
+        *("task", "tasks", "rollouts", "pass@1", "95", "%", "interval", "pass@3", "tokens", "steps")
+    ]
+    assert [line.split()[0][:15] for line in lines[17:]] == ["identity-train-"] * 2
 
 
 def test_one_rollout_a_task_has_no_pass_at_k(groupwise: Run, run: Path) -> None:

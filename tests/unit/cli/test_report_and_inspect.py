@@ -258,7 +258,7 @@ def test_diff_of_a_run_with_itself_finds_no_setting(run_path: Path, tmp_path: Pa
     empty = write_run(tmp_path / "run", updates=0)
     assert "no setting differs" in words(invoke("inspect", "--diff", run_path, run_path))
     lines = words(invoke("inspect", "--diff", empty, empty))
-    assert lines[-2:] == ["the runs have no update in common", "no split was evaluated in both"]
+    assert lines[-2:] == ["the runs have no update in common", "no task set was evaluated in both"]
 
 
 # inspect: what cannot be meant

@@ -98,8 +98,8 @@ def test_no_torch_is_needed(tmp_path: Path) -> None:
         (("run", "run"), "run is given twice; give each run once"),
         (
             ("run", "elsewhere"),
-            "run and elsewhere were evaluated on different tasks (split test, task set p and split test, task set q), "
-            "so they cannot be compared; report them one by one, or evaluate both on the same tasks",
+            "run and elsewhere were evaluated on different tasks (split test, hash p and split test, hash q), so "
+            "they cannot be compared; report them one by one, or evaluate both on the same tasks",
         ),
         (("unbegun",), "unbegun: no run of the sweep has begun; start them with `groupwise sweep`"),
     ],

@@ -119,7 +119,9 @@ def test_a_run_is_checked_against_what_it_was_evaluated_on(groupwise: Run, tmp_p
 def make_row(task: str) -> EvaluatedRollout:
     """A rollout that was evaluated on the train split."""
     fields = {"tags": "", "stop": "terminated", "success": 1.0, "outcome": 1.0, "steps": 1}
-    return EvaluatedRollout(number=1, split="train", seed=0, task=task, rollout=0, task_set="d" * 64, **fields)  # type: ignore[arg-type]
+    return EvaluatedRollout(
+        number=1, name="train", split="train", seed=0, task=task, rollout=0, task_set="d" * 64, **fields
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

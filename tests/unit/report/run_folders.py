@@ -114,6 +114,7 @@ def play_task_set(number: int, *, tasks: int, skill: float, split: str = "test")
     return [
         EvaluatedRollout(
             number=number,
+            name=split,
             split=split,
             seed=0,
             task=trajectory.task.id,

@@ -59,7 +59,7 @@ def test_two_runs_are_compared_at_the_last_update_that_both_have(tmp_path: Path)
         assert loss == MetricDifference(name="loss/total", first=sides[0], second=sides[1])
         assert loss.change == sides[1] - sides[0]
         (score,) = differences.scores
-        assert (score.split, score.first.number, score.second.number, score.is_one_task_set) == ("test", 3, 2, True)
+        assert (score.name, score.first.number, score.second.number, score.is_one_task_set) == ("test", 3, 2, True)
 
 
 def test_runs_that_share_no_update_still_compare_their_settings(tmp_path: Path) -> None:

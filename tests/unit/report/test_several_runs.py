@@ -87,8 +87,8 @@ def test_different_task_sets_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         sum_up(read_variants(first, second))
     assert str(raised.value) == (
-        f"{first} and {second} were evaluated on different tasks (split test, task set aaaaaaaaaaaa and split test, "
-        "task set bbbbbbbbbbbb), so they cannot be compared; report them one by one, or evaluate both on the same tasks"
+        f"{first} and {second} were evaluated on different tasks (split test, hash aaaaaaaaaaaa and split test, "
+        "hash bbbbbbbbbbbb), so they cannot be compared; report them one by one, or evaluate both on the same tasks"
     )
 
 

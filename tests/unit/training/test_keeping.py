@@ -30,7 +30,7 @@ WINS = {0: 1, 1: 0, 2: 3, 3: 2, 4: 3, 5: 2, 6: 1}
 def _scripted_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluations that come out as `WINS` says; the policy itself learns nothing in so few updates."""
 
-    def evaluate_run(run: Run) -> Evaluation:
+    def evaluate_run(run: Run, **settings: object) -> Evaluation:
         number = max(run.journal.last_number(), 0)
         rows = [
             make_evaluated(number=number, split="train", task=f"t{task}", success=float(task < WINS[number]))

@@ -11,13 +11,13 @@ from groupwise.credit.filters import Staleness
 from groupwise.credit.function_reward import FunctionReward
 from groupwise.data.records import Task
 from groupwise.envs.kit.task_set import TaskSetFile
-from groupwise.envs.mixture import choose_first_tasks, list_environments
+from groupwise.envs.mixture import choose_first_tasks, limit_steps, list_environments
 from groupwise.envs.part_queries import ask_max_steps, ask_task_set, check_vocabulary
 from groupwise.learner.config import LearnerConfig, ShardedLearnerConfig
 from groupwise.learner.weight_sync import InMemory
 from groupwise.parts.outside import WITHOUT_TRUST, may_run
 from groupwise.parts.part import Part, kind_of, load_catalogue, name_of
-from groupwise.parts.slots import CAPABILITIES, ENTROPY, SCORES, VERSIONS, Loss, Scorer, check_engine_part
+from groupwise.parts.slots import CAPABILITIES, ENTROPY, SCORES, TRUNCATION, VERSIONS, Loss, Scorer, check_engine_part
 from groupwise.rollout.actions import Choice
 from groupwise.rollout.environment_runner import Fault, Host, NoExpert
 from groupwise.rollout.plans import TopUp
@@ -25,7 +25,7 @@ from groupwise.rollout.prompts import History
 from groupwise.rollout.scorers import check_scorers
 from groupwise.store.journal import Journal
 from groupwise.store.run_folder import JOURNAL, RunPaths
-from groupwise.system.errors import ConfigError, FileError
+from groupwise.system.errors import ConfigError, FileError, nearest
 from groupwise.system.json_text import is_plain
 from groupwise.training.config.engine_config import LocalEngine, VllmInProcess, check_uses_servers
 from groupwise.training.config.run_config import RunConfig
@@ -164,6 +164,31 @@ def _check_solved_groups(config: RunConfig) -> None:
                 )
 
 
+def check_evaluation(config: RunConfig) -> None:
+    """Check that environment and engine can do what the task sets of the evaluation ask for."""
+    for name, settings in config.evaluation.by_name().items():
+        where = config.evaluation.place_of(name)
+        if settings.steps is not None:
+            try:
+                limit_steps(config.env, settings.steps)
+            except ConfigError as error:
+                raise ConfigError(f"{where}: steps = {settings.steps}, but {error}") from None
+        if (settings.top_p < 1 or settings.top_k) and TRUNCATION not in config.engine.gives:
+            raise ConfigError(
+                f"{where}: top_p and top_k ask for {CAPABILITIES[TRUNCATION]}, which the engine "
+                f"{name_of(config.engine)} does not give; leave them out, or use an engine that does"
+            )
+        environments: list[object] = list(list_environments(config.env).values())
+        known: list[object] = list(load_catalogue("env").values())
+        written = sorted({info_key for env in environments for info_key in getattr(env, "writes", ())})
+        are_listed = all(type(env) in known or hasattr(env, "writes") for env in environments)
+        if settings.score and are_listed and settings.score not in written:
+            raise ConfigError(
+                f"{where}: score = {settings.score!r} is no step info of the environment; "
+                f"{nearest(settings.score, written) if written else 'it gives none, so leave score out'}"
+            )
+
+
 def check_words(config: RunConfig) -> None:
     """If the model makes its tokenizer from words, check that environments have a vocabulary."""
     for env in list_environments(config.env).values() if config.needs_words else ():
@@ -210,8 +235,9 @@ def check_journal(folder: Path) -> None:
 def check_tasks(config: RunConfig, host: Host) -> dict[str, tuple[Task, ...]]:
     """Check the environments, and return the tasks of each split that the run uses."""
     task_sets = {"train": ask_task_set(config.env, "train")}
-    if config.evaluation.tasks and config.evaluation.split not in task_sets:
-        task_sets[config.evaluation.split] = ask_task_set(config.env, config.evaluation.split)
+    for settings in config.evaluation.by_name().values():
+        if settings.split not in task_sets:
+            task_sets[settings.split] = ask_task_set(config.env, settings.split)
     tasks = task_sets["train"]
     if not tasks:
         raise ConfigError(f"env: {name_of(config.env)} has no training tasks; give its train task set some")

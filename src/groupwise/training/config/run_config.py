@@ -22,7 +22,7 @@ from groupwise.losses.token_columns import OLD_LOGP, REFERENCE_LOGP
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import Count, Part, Slot, load_catalogue
 from groupwise.parts.path_settings import PathText
-from groupwise.parts.slots import REFUSED_SAMPLING, VERSIONS, EngineSlot
+from groupwise.parts.slots import REFUSED_IN_EVALUATION, REFUSED_SAMPLING, VERSIONS, EngineSlot
 from groupwise.rollout.actions import TAGS, ActionParserSlot, Choice, Tagged, WholeResponse
 from groupwise.rollout.plans import Flat, Hinted, PlanSlot, RolloutPlan, plan_words
 from groupwise.rollout.prompts import HistorySlot, OverLimit, PromptTemplate, TemplateFile, TemplateSlot, Window
@@ -154,10 +154,37 @@ class TrainingConfig(Part):
     """Fraction of an update's rollouts that must end without an error; below it the run stops."""
 
 
+class EvaluatedTaskSet(Part):
+    """A task set of an evaluation. Settings that are left out are those of [evaluation]."""
+
+    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_IN_EVALUATION
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]+$")]
+    """Its name in tables, metrics and the journal."""
+    split: str | None = None
+    """Split of the environment."""
+    tasks: Annotated[int, Field(ge=1)] | None = None
+    """Number of its tasks, from the first."""
+    rollouts: Annotated[int, Field(ge=1)] | None = None
+    """Rollouts per task."""
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    """Divides the logits; 0 = always the most likely token."""
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Largest number of tokens per response."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Sample from the fewest most likely tokens whose probabilities reach this sum."""
+    top_k: Annotated[int, Field(ge=0)] | None = None
+    """Sample from this many most likely tokens; 0 = all."""
+    steps: Annotated[int, Field(ge=1)] | None = None
+    """Step limit of the environment."""
+    score: str | None = None
+    """Step info that is reported as the score."""
+
+
 class EvaluationConfig(Part):
     """How the policy is evaluated."""
 
-    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_SAMPLING
+    refused_fields: ClassVar[Mapping[str, str]] = REFUSED_IN_EVALUATION
 
     split: str = "test"
     """Task set, disjoint from the train set."""
@@ -171,6 +198,53 @@ class EvaluationConfig(Part):
     """Rollouts per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.4
     """Divides the logits; 0 = always the most likely token."""
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Largest number of tokens per response; none = `rollout.max_tokens`."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the fewest most likely tokens whose probabilities reach this sum; 1 = from all."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Sample from this many most likely tokens; 0 = from all. It comes before `top_p`."""
+    steps: Annotated[int, Field(ge=1)] | None = None
+    """Step limit of the environment; none = its own."""
+    score: str = ""
+    """Step info that is reported as the score: the mean over rollouts of its value in the last step, 0 if a rollout
+    ended without it. Empty = none."""
+    task_sets: tuple[EvaluatedTaskSet, ...] = ()
+    """Several task sets, each with settings of its own. The best checkpoint and `patience` read the first. None = one,
+    with the settings above."""
+
+    @field_validator("task_sets")
+    @classmethod
+    def _have_names_of_their_own(cls, task_sets: tuple[EvaluatedTaskSet, ...]) -> tuple[EvaluatedTaskSet, ...]:
+        names = [task_set.name for task_set in task_sets]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two task sets share a name ({', '.join(names)}); give each its own name")
+        return task_sets
+
+    def by_name(self) -> dict[str, EvaluationConfig]:
+        """The settings of each task set by its name, the main one first; empty if nothing is evaluated."""
+        if not self.tasks:
+            return {}
+        if not self.task_sets:
+            return {self.split: self}
+        return {
+            task_set.name: self.model_copy(
+                update={
+                    **{name: value for name, value in task_set if name != "name" and value is not None},
+                    "task_sets": (),
+                }
+            )
+            for task_set in self.task_sets
+        }
+
+    def place_of(self, name: str) -> str:
+        """Where a task set stands in the run file."""
+        return f"evaluation.task_sets ({name})" if self.task_sets else "evaluation"
+
+    @property
+    def main(self) -> str:
+        """Name of the task set that says which checkpoint is the best."""
+        return self.task_sets[0].name if self.task_sets else self.split
 
 
 class CheckpointsConfig(Part):

@@ -148,9 +148,8 @@ def _estimate_engine(config: RunConfig, plan: ModelPlan, rehearsal: Rehearsal) -
     local = config.engine
     if not isinstance(local, LocalEngine):
         return {"engine": 0, "keys and values": 0, "reading": 0}
-    requests = max(
-        config.training.tasks * config.rollout.group_size, config.evaluation.tasks * config.evaluation.rollouts
-    )
+    evaluated = [each.tasks * each.rollouts for each in config.evaluation.by_name().values()]
+    requests = max([config.training.tasks * config.rollout.group_size, *evaluated])
     return estimate_engine(local, plan, rehearsal, requests=requests, gpu=_find_gpu_memory(config.device))
 
 

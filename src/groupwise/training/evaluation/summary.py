@@ -1,34 +1,16 @@
-"""The result of an evaluation: success with a 95 % interval, by seed, category and task, and pass@k. It needs no
-torch."""
+"""The result of an evaluation: success with a 95 % interval, score, tokens and pass@k, by seed, category and task. It
+needs no torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from groupwise.data.records import Trajectory
 from groupwise.store.journal import EvaluatedRollout
 from groupwise.system.errors import TrainingError
-
-
-@dataclass(frozen=True, kw_only=True)
-class TasksSummary:
-    """Success over some tasks: all of a task set, a category, or one task."""
-
-    name: str
-    """The tasks' name."""
-    tasks: int
-    """Number of tasks."""
-    rollouts: int
-    """Rollouts that ended without an error."""
-    success: float
-    """Fraction of them that succeeded; all tasks have equal weight."""
-    interval: tuple[float, float]
-    """95 % interval of the success for tasks of this kind (`mean_over_clusters`)."""
-    steps: float
-    """Mean steps per rollout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +28,48 @@ class PassAt:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class TasksSummary:
+    """The result on some tasks: all of a task set, a category, or one task."""
+
+    name: str
+    """Name of the task set or category, or id of the task."""
+    tasks: int
+    """Number of tasks."""
+    rollouts: int
+    """Rollouts that ended without an error."""
+    success: float
+    """Fraction of them that succeeded; all tasks have equal weight."""
+    interval: tuple[float, float]
+    """95 % interval of the success for tasks of this kind (`mean_over_clusters`)."""
+    steps: float
+    """Mean steps per rollout."""
+    tokens: float | None
+    """Mean sampled tokens per rollout; None if they were not counted."""
+    score: float | None
+    """Mean of the step info `evaluation.score`; all tasks have equal weight. None without that setting."""
+    score_interval: tuple[float, float] | None
+    """Its 95 % interval for tasks of this kind: 1.96 standard errors on either side."""
+    pass_at: tuple[PassAt, ...]
+    """pass@k for k = 1, 2, 4, ... and the number of rollouts per task, of a seed and of all; over all seeds."""
+    shown_k: int
+    """The k of pass@k in tables: the rollouts per task of a seed; if it has only one, those of all seeds."""
+
+    @property
+    def shown_pass(self) -> PassAt | None:
+        """pass@k in tables; None with one rollout per task."""
+        return next((line for line in self.pass_at if line.k == self.shown_k > 1), None)
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers that trackers get, by name."""
+        low, high = self.interval
+        numbers = {"success": self.success, "success_low": low, "success_high": high, "steps": self.steps}
+        numbers |= {f"pass_at_{line.k}": line.success for line in self.pass_at if line.k > 1}
+        optional = {"score": self.score, "tokens": self.tokens}
+        return numbers | {name: value for name, value in optional.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation(TasksSummary):
     """The result of a policy on a task set.
 
     Worked example: three tasks, two seeds. The first is solved with both seeds, the second with one, the third with
@@ -58,25 +81,13 @@ class Evaluation:
     number: int
     """The update; 0 = before the first."""
     split: str
-    """The task set's name."""
+    """The split that its tasks are of."""
     task_set: str
     """Hash of the tasks: only evaluations of equal hashes can be compared."""
-    tasks: int
-    """Number of tasks."""
-    rollouts: int
-    """Rollouts that count."""
     faults: int
     """Rollouts that an error ended."""
-    success: float
-    """Fraction of the rollouts that succeeded, mean over seeds; all tasks have equal weight."""
-    interval: tuple[float, float]
-    """95 % interval for tasks of this kind."""
     outcome: float
     """Mean final score."""
-    steps: float
-    """Mean steps per rollout."""
-    tokens: float | None
-    """Mean sampled tokens per rollout; None if they were not counted."""
     by_seed: Mapping[int, float]
     """Success per seed."""
     rows: Sequence[EvaluatedRollout]
@@ -87,28 +98,23 @@ class Evaluation:
     @classmethod
     def from_rows(cls, rows: Sequence[EvaluatedRollout], trajectories: Sequence[Trajectory] = ()) -> Evaluation:
         """Sum up the rollouts of one evaluation: one update, one task set, any number of seeds."""
-        kinds = {(row.number, row.split, row.task_set) for row in rows}
+        kinds = {(row.number, row.name, row.split, row.task_set) for row in rows}
         assert len(kinds) == 1, "an evaluation is of one update and one task set"
         counted = [row for row in rows if row.success is not None]
         if not counted:
+            where, stops = describe_task_set(rows[0].name, rows[0].split), ", ".join(sorted({row.stop for row in rows}))
             raise TrainingError(
-                f"split {rows[0].split!r}: none of {len(rows)} rollouts says whether it succeeded (stop: "
-                f"{', '.join(sorted({row.stop for row in rows}))}); test the environment with `groupwise check env`"
+                f"{where}: none of {len(rows)} rollouts says whether it succeeded (stop: {stops}); test the "
+                "environment with `groupwise check env`"
             )
-        whole, tokens = _summarise("all", counted), [row.tokens for row in counted if row.tokens is not None]
-        (number, split, task_set), *_ = kinds
+        (number, name, split, task_set), *_ = kinds
         return cls(
+            **vars(_summarise(name, counted)),
             number=number,
             split=split,
             task_set=task_set,
-            tasks=whole.tasks,
-            rollouts=whole.rollouts,
             faults=len(rows) - len(counted),
-            success=whole.success,
-            interval=whole.interval,
             outcome=math.fsum(row.outcome for row in counted) / len(counted),
-            steps=whole.steps,
-            tokens=sum(tokens) / len(tokens) if tokens else None,
             by_seed={
                 seed: _summarise(str(seed), rows).success for seed, rows in group_rows(counted, lambda row: [row.seed])
             },
@@ -126,22 +132,7 @@ class Evaluation:
     @property
     def rollouts_per_task(self) -> int:
         """The n of mean@n (`success`): the largest number of rollouts per task that count, over all seeds."""
-        return max(tries for _, tries in self._count_wins())
-
-    def pass_at(self) -> list[PassAt]:
-        """pass@k for k = 1, 2, 4, ... and the number of rollouts per task, over all seeds."""
-        largest_k = self.rollouts_per_task
-        shares = []
-        for k in sorted({2**power for power in range(largest_k.bit_length())} | {largest_k}):
-            counts = [(wins, tries) for wins, tries in self._count_wins() if tries >= k]
-            success, interval = mean_pass_at(k, counts)
-            shares.append(PassAt(k=k, tasks=len(counts), success=success, interval=interval))
-        return shares
-
-    def _count_wins(self) -> list[tuple[int, int]]:
-        """Per task: rollouts that solved it, and rollouts that count."""
-        by_task = group_rows(self._counted_rows, lambda row: [row.task])
-        return [(sum(row.success == 1.0 for row in rows), len(rows)) for _, rows in by_task]
+        return self.pass_at[-1].k
 
     @property
     def _counted_rows(self) -> list[EvaluatedRollout]:
@@ -174,6 +165,11 @@ def scores_by_task(
 def _summarise(name: str, rows: Sequence[EvaluatedRollout]) -> TasksSummary:
     scores = scores_by_task(rows, lambda row: row.success or 0.0)  # no row with None is counted
     success, interval = mean_over_clusters(scores)
+    tokens = [row.tokens for row in rows if row.tokens is not None]
+    scored = [row for row in rows if row.score is not None]
+    of_a_seed = max(row.rollout for row in rows) + 1
+    wins = [(sum(value == 1.0 for value in of_task), len(of_task)) for of_task in scores]
+    score, bounds = _mean_outcome(scores_by_task(scored, lambda row: row.score or 0.0)) if scored else (None, None)
     return TasksSummary(
         name=name,
         tasks=len(scores),
@@ -181,7 +177,21 @@ def _summarise(name: str, rows: Sequence[EvaluatedRollout]) -> TasksSummary:
         success=success,
         interval=interval,
         steps=sum(row.steps for row in rows) / len(rows),
+        tokens=sum(tokens) / len(tokens) if tokens else None,
+        score=score,
+        score_interval=bounds,
+        pass_at=tuple(_list_pass_at(wins, of_a_seed)),
+        shown_k=of_a_seed if of_a_seed > 1 else max(map(len, scores)),
     )
+
+
+def _list_pass_at(wins: Sequence[tuple[int, int]], of_a_seed: int) -> Iterator[PassAt]:
+    """pass@k of tasks, each given as (wins, tries)."""
+    largest_k = max(tries for _, tries in wins)
+    for k in sorted({2**power for power in range(largest_k.bit_length())} | {min(of_a_seed, largest_k), largest_k}):
+        counts = [(won, tries) for won, tries in wins if tries >= k]
+        success, interval = mean_pass_at(k, counts)
+        yield PassAt(k=k, tasks=len(counts), success=success, interval=interval)
 
 
 ScoreKind = Literal["success", "outcome"]
@@ -192,7 +202,7 @@ class TaskSetScore:
     """Success, or the mean final score if success is not known, with its 95 % interval."""
 
     name: str
-    """A split, or a category of its tasks."""
+    """A task set, or a category of its tasks."""
     number: int
     """The update."""
     tasks: int
@@ -205,6 +215,12 @@ class TaskSetScore:
     """Its 95 % interval: Wilson's, over the effective number of tries; for final scores, 1.96 standard errors."""
     task_set: str
     """Hash of the tasks of its evaluation."""
+    score: float | None = None
+    """Mean of the step info `evaluation.score`, if that is set."""
+    tokens: float | None = None
+    """Mean sampled tokens per rollout, if they were counted."""
+    pass_at: PassAt | None = None
+    """pass@k for the rollouts per task, if there are several."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,10 +237,12 @@ class CategoryScores:
 
 @dataclass(frozen=True, kw_only=True)
 class RunVerdict:
-    """The evaluations of one split, in the order of updates."""
+    """The evaluations of one task set, in the order of updates."""
 
-    split: str
+    name: str
     """The task set's name."""
+    split: str
+    """The split that its tasks are of."""
     measure: ScoreKind
     """What is reported: success, or the mean final score if success is not known."""
     scores: tuple[TaskSetScore, ...]
@@ -251,9 +269,9 @@ class RunVerdict:
         return low.interval[1] < high.interval[0]
 
 
-def make_verdict(rows: Iterable[EvaluatedRollout], split: str) -> RunVerdict:
+def make_verdict(rows: Iterable[EvaluatedRollout], name: str) -> RunVerdict:
     """The result of a run on one task set, from the rows of its evaluations."""
-    played = [row for row in rows if row.split == split]
+    played = [row for row in rows if row.name == name]
     measure: ScoreKind = "success" if any(row.success is not None for row in played) else "outcome"
     counted = [row for row in played if measure == "outcome" or row.success is not None]
     evaluations = [rows for _, rows in group_rows(counted, lambda row: [row.number])]
@@ -268,12 +286,18 @@ def make_verdict(rows: Iterable[EvaluatedRollout], split: str) -> RunVerdict:
         for tag, tagged in group_rows(last, tags_of)
     ]
     return RunVerdict(
-        split=split,
+        name=name,
+        split=last[0].split,
         measure=measure,
-        scores=tuple(_score(split, evaluation, measure) for evaluation in evaluations),
+        scores=tuple(_score(name, evaluation, measure) for evaluation in evaluations),
         categories=tuple(categories),
         is_one_task_set={row.task_set for row in first} == {row.task_set for row in last},
     )
+
+
+def describe_task_set(name: str, split: str) -> str:
+    """A task set in words: by its split, unless it has a name of its own."""
+    return f"split {split}" if name == split else f"task set {name}"
 
 
 def describe_when(score: TaskSetScore) -> str:
@@ -281,16 +305,19 @@ def describe_when(score: TaskSetScore) -> str:
 
 
 def _score(name: str, rows: Sequence[EvaluatedRollout], measure: ScoreKind) -> TaskSetScore:
-    scores = scores_by_task(rows, lambda row: row.outcome if measure == "outcome" else row.success or 0.0)
-    value, interval = mean_over_clusters(scores) if measure == "success" else _mean_outcome(scores)
+    summary, is_share = _summarise(name, rows), measure == "success"
+    outcome, bounds = _mean_outcome(scores_by_task(rows, lambda row: row.outcome))
     return TaskSetScore(
         name=name,
         number=rows[0].number,
-        tasks=len(scores),
-        rollouts=len(rows),
-        value=value,
-        interval=interval,
+        tasks=summary.tasks,
+        rollouts=summary.rollouts,
+        value=summary.success if is_share else outcome,
+        interval=summary.interval if is_share else bounds,
         task_set=rows[0].task_set,
+        score=summary.score,
+        tokens=summary.tokens,
+        pass_at=summary.shown_pass if is_share else None,
     )
 
 

@@ -14,6 +14,7 @@ def task_set_rows(
     return [
         EvaluatedRollout(
             number=number,
+            name=split,
             split=split,
             seed=0,
             task=f"t{i}",

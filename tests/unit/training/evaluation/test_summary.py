@@ -61,7 +61,7 @@ def test_rollouts_that_all_fail_with_an_error_are_no_evaluation() -> None:
     with pytest.raises(TrainingError) as caught:
         Evaluation.from_rows([replace(ROW, success=None, stop="timeout")])
     assert str(caught.value) == (
-        "split 'test': none of 1 rollouts says whether it succeeded (stop: timeout); test the environment with "
+        "split test: none of 1 rollouts says whether it succeeded (stop: timeout); test the environment with "
         "`groupwise check env`"
     )
 
@@ -69,19 +69,19 @@ def test_rollouts_that_all_fail_with_an_error_are_no_evaluation() -> None:
 def test_pass_at_k_counts_the_rollouts_of_all_seeds() -> None:
     summary = Evaluation.from_rows(rows())
     assert summary.rollouts_per_task == 2
-    assert [(line.k, line.tasks, line.success) for line in summary.pass_at()] == [
+    assert [(line.k, line.tasks, line.success) for line in summary.pass_at] == [
         (1, 3, 0.5),
         (2, 3, pytest.approx(2 / 3)),
     ]
-    assert summary.pass_at()[0].interval == pytest.approx(summary.interval)
-    assert summary.pass_at()[1].interval == pytest.approx(wilson_interval(2, 3)), (
+    assert summary.pass_at[0].interval == pytest.approx(summary.interval)
+    assert summary.pass_at[1].interval == pytest.approx(wilson_interval(2, 3)), (
         "one choice of two a task: as many tries as tasks"
     )
 
 
 def test_pass_at_k_is_asked_for_powers_of_two_and_all_rollouts() -> None:
     many = [replace(ROW, task=task, rollout=n, success=float(n == 0)) for task in "ab" for n in range(6)]
-    summary = Evaluation.from_rows(many).pass_at()
+    summary = Evaluation.from_rows(many).pass_at
     assert [line.k for line in summary] == [1, 2, 4, 6]
     assert [line.success for line in summary] == pytest.approx([1 / 6, 1 / 3, 2 / 3, 1.0])
 
@@ -90,7 +90,7 @@ def test_a_task_with_too_few_rollouts_is_left_out_of_pass_at_k() -> None:
     fault = replace(ROW, task="c", seed=1, success=None, stop="error")
     kept = [row for row in rows() if (row.task, row.seed) != ("c", 1)]
     summary = Evaluation.from_rows([*kept, fault])
-    assert [(line.k, line.tasks, line.success) for line in summary.pass_at()] == [(1, 3, 0.5), (2, 2, 1.0)]
+    assert [(line.k, line.tasks, line.success) for line in summary.pass_at] == [(1, 3, 0.5), (2, 2, 1.0)]
 
 
 def test_tokens_are_the_mean_over_rollouts_that_count() -> None:
