@@ -265,7 +265,7 @@ def test_trackers_get_every_task_set_once_and_by_category(tmp_path: Path) -> Non
         ),
         (
             {"task_sets": [{"name": "a", "steps": 9}]},
-            "evaluation.task_sets (a): steps = 9, but Shelves: max_steps: expected a number less than or equal to 6, found 9",
+            "evaluation.task_sets (a): steps = 9, but Shelves: max_steps: expected a number less than or equal to 6",
         ),
         (
             {"top_p": 0.9},
