@@ -27,7 +27,8 @@ SECTIONS = {
     "loss": "What the loss measured, over the tokens that trained; which of them depends on the loss's parts.",
     "replicas": "What servers did, where the engine is one of servers; `N` is a server's number, from 0. Like seconds, "
     "these differ from run to run.",
-    "evaluation": "What trackers hear of an evaluation; the journal has its rollouts one by one.",
+    "evaluation": "What trackers get of an evaluation; the journal has its rollouts one by one. If the run file names "
+    "task sets, names begin with `evaluation/NAME/`, and of a task category with `evaluation/NAME/CATEGORY/`.",
     "seconds": "Where the time of the update went.",
     "speed": "How fast it went. Like seconds, and unlike everything above, these differ from run to run.",
 }

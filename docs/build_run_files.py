@@ -85,6 +85,10 @@ class Settings:
         for name, fields in nested.items():
             table = make_table({"properties": {key: field for key, field in fields.items() if key not in shared}})
             texts.append(f"### [{path}.{name}]\n\n{inner[name]['description']}\n\n{table}")
+        for name, field in section["properties"].items():
+            entry = self._find(field["items"]) if isinstance(field.get("items"), dict) else {}
+            if "properties" in entry:
+                texts.append(f"### [[{path}.{name}]]\n\n{entry['description']}\n\n{make_table(entry)}")
         return "\n".join(texts)
 
     def _write_common_kinds(self, slot: str, shown: Iterable[str]) -> str:

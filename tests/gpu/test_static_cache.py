@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ torch = pytest.importorskip("torch")
 from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import Generation, Request
 from groupwise.engines.open_engine import open_engine
+from groupwise.engines.sampling import truncate
 from groupwise.engines.static_cache.attention import has_kernel
 from groupwise.engines.static_cache.engine import StaticCacheEngine
+from groupwise.engines.static_cache.passes import GraphPool
 from groupwise.engines.transformers_engine import TransformersEngine
 from groupwise.system.errors import ConfigError
 from tests.unit.engines import layer_kernel_cases
@@ -103,6 +106,32 @@ def test_graphs_say_what_the_steps_and_the_transformers_engine_say(name: str, us
     assert_close(answers, plain.generate(requests(60)))
     assert graphs.num_captures >= 1
     assert steps.num_captures == 0
+
+
+def test_truncated_steps_are_captured_too_and_say_what_the_transformers_engine_says() -> None:
+    model = family("llama").cuda()
+    graphs, plain = StaticCacheEngine(copy.deepcopy(model), use_graphs=True, rows=24), TransformersEngine(model)
+    whole = requests(60)
+    cut = [replace(asked, top_p=0.8, top_k=40) if n % 2 else replace(asked, top_k=3) for n, asked in enumerate(whole)]
+    assert_close(graphs.generate(whole), plain.generate(whole))
+    captures = graphs.num_captures
+    assert_close(graphs.generate(cut), plain.generate(cut))
+    assert graphs.num_captures > captures
+    assert_close(graphs.generate(whole[:9] + cut[:9]), plain.generate(whole[:9] + cut[:9]))
+
+
+@pytest.mark.parametrize("rows", [1, 16, 256])
+def test_a_large_vocabulary_is_truncated_in_a_graph(rows: int) -> None:
+    """torch sorts by other kernels there."""
+    random = torch.Generator("cuda").manual_seed(0)
+    logits = 3 * torch.randn(rows, 151_936, device="cuda", generator=random)
+    limits = torch.full((rows, 1), 0.9, device="cuda", dtype=torch.float64), torch.full((rows, 1), 50, device="cuda")
+    wanted = truncate(logits, *limits)
+    found = torch.empty_like(wanted)
+    graph = GraphPool().capture(lambda: found.copy_(truncate(logits, *limits)))
+    logits.copy_(logits.flip(1))
+    graph.replay()
+    assert torch.equal(found, wanted.flip(1))
 
 
 def test_sessions_are_gone_on_with_under_graphs() -> None:

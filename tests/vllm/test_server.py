@@ -17,6 +17,7 @@ from groupwise.engines.client import ServerEngine, StreamingServerEngine
 from groupwise.engines.conformance import check_engine
 from groupwise.engines.engine import Request, VersionSpan
 from groupwise.engines.replica import Replica
+from groupwise.engines.sampling import truncate
 from groupwise.learner import ThroughFile
 from groupwise.learner.weight_check import WeightCheck
 from groupwise.system.errors import TrainingError
@@ -99,6 +100,24 @@ def test_log_probs_are_those_of_transformers(
     numbers.measured[f"server: gap to transformers at temperature {temperature:g}, scored"] = scored
     assert sampled <= MAX_GAP
     assert scored <= MAX_GAP
+
+
+@pytest.mark.parametrize(("top_p", "top_k"), [(0.8, 0), (1.0, 5), (0.8, 20)])
+def test_a_truncated_distribution_is_the_one_that_other_engines_sample_from(
+    fresh: StreamingServerEngine, top_p: float, top_k: int, numbers: Numbers
+) -> None:
+    requests = [replace(request, top_p=top_p, top_k=top_k) for request in ask(0.7)]
+    far = 0.0
+    for request, answer in zip(requests, fresh.generate(requests), strict=True):
+        ids = torch.tensor([[*request.prompt_ids, *answer.response_ids]])
+        with torch.no_grad():
+            logits = MODELS[0](input_ids=ids).logits[0, len(request.prompt_ids) - 1 : -1] / 0.7
+        limits = torch.full((len(logits), 1), top_p, dtype=torch.float64), torch.full((len(logits), 1), top_k)
+        logps = truncate(logits, *limits).log_softmax(-1)
+        expected = logps.gather(1, ids[0, len(request.prompt_ids) :, None])[:, 0].tolist()
+        far = max(far, find_gap(answer.logp, expected))
+    numbers.measured[f"server: gap to our engine at top_p {top_p:g}, top_k {top_k}"] = far
+    assert far <= MAX_GAP
 
 
 def test_a_request_has_its_tokens_alone_and_in_company(fresh: StreamingServerEngine, numbers: Numbers) -> None:

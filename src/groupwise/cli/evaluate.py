@@ -167,11 +167,10 @@ def _print_task_sets(console: Console, folder: Path, evaluations: Sequence[Evalu
     console.print(
         f"[bold]{escape(str(folder))}[/] after update {first.number}, seeds {', '.join(map(str, first.by_seed))}\n"
     )
-    lines = [
-        line
-        for evaluation in evaluations
-        for line in (evaluation, *(replace(category, name=f"  {category.name}") for category in evaluation.by_tag()))
-    ]
+    lines = list[TasksSummary]()
+    for evaluation in evaluations:
+        categories = evaluation.by_tag()  # a single one is the whole
+        lines += [evaluation, *(replace(each, name=f"  {each.name}") for each in categories if len(categories) > 1)]
     console.print(_make_table("task set", lines, evaluations))
     for evaluation in evaluations:
         _print_faults(console, evaluation)

@@ -172,7 +172,8 @@ def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
             more = "" if score.score is None else f", score {format_compact(score.score)}"
             if score.pass_at is not None:
                 more += f", pass@{score.pass_at.k} {format_percent(score.pass_at.success)}"
-            more += "" if score.tokens is None else f", {format_number(score.tokens, 1)} tokens"
+            if more and score.tokens is not None:
+                more += f", {format_number(score.tokens, 1)} tokens"
             console.print(f"{escape(verdict.name)}, {describe_when(score)}: {verdict.measure} {words}{more} {played}")
 
 

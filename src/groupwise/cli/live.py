@@ -318,7 +318,8 @@ def describe_evaluation(evaluation: Evaluation) -> str:
     tries = "" if evaluation.rollouts == evaluation.tasks else f" x {evaluation.rollouts / evaluation.tasks:g} rollouts"
     where = describe_task_set(evaluation.name, evaluation.split)
     more = "" if evaluation.score is None else f", score {evaluation.score:.3f}"
-    more += "".join(f", pass@{line.k} {format_plain_percent(line.success)}" for line in evaluation.pass_at[1:][-1:])
+    if evaluation.shown_pass is not None and evaluation.name != evaluation.split:
+        more += f", pass@{evaluation.shown_k} {format_plain_percent(evaluation.shown_pass.success)}"
     return f"success {format_success(evaluation)} over {evaluation.tasks} tasks{tries} of {where}{more}"
 
 

@@ -210,7 +210,7 @@ class EvaluationConfig(Part):
     """Step info that is reported as the score: the mean over rollouts of its value in the last step, 0 if a rollout
     ended without it. Empty = none."""
     task_sets: tuple[EvaluatedTaskSet, ...] = ()
-    """Several task sets, each with settings of its own. The best checkpoint and `patience` read the first. None = one,
+    """Several task sets, each with settings of its own. The best checkpoint and `patience` read the first. Empty = one,
     with the settings above."""
 
     @field_validator("task_sets")
