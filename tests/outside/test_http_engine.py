@@ -59,7 +59,8 @@ def test_it_keeps_every_rule() -> None:
     results = check_engine(engine, token_ids=range(3, VOCABULARY), weights=weights)
     assert {result.rule: result.found for result in results if result.status == "broken"} == {}
     assert [result.rule for result in results if result.status == "not tested"] == [
-        "entropies_are_those_of_the_distribution"
+        "top_k_and_top_p_leave_the_likeliest",
+        "entropies_are_those_of_the_distribution",
     ]
 
 
@@ -72,7 +73,7 @@ def test_what_it_does_not_give_is_measured_by_the_learner_or_refused(tmp_path: P
         check_engine_gives(load_run(path, overrides=["rollout.lag=1"]), device="cpu")
     assert str(caught.value).startswith(
         "algorithm.shapers: EntropyRanking reads the entropies of sampled tokens, which the engine "
-        "HttpEngine(connections=3) does not give. The learner can measure them only with the weights that sampled"
+        "HttpEngine(connections=3) does not give. The learner can measure them, but only with the weights that sampled."
     )
 
 

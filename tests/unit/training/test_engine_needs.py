@@ -84,8 +84,8 @@ def test_at_a_lag_the_learner_no_longer_has_the_weights_that_sampled(name: str, 
     assert said.startswith(f"algorithm.{place}: ")
     assert " reads the entropies of sampled tokens, which the engine Poor(gives=" in said
     assert said.endswith(
-        f" does not give. The learner can measure them only with the weights that sampled, but with rollout.lag = "
-        f"{lag!r} it is already further; set rollout.lag to 0, or use an engine that gives them"
+        f" does not give. The learner can measure them, but only with the weights that sampled. At rollout.lag = "
+        f"{lag!r} it has newer ones. Set rollout.lag to 0, or use an engine that gives them"
     )
 
 

@@ -100,7 +100,7 @@ def test_the_card_has_the_evaluation_the_task_set_and_the_method(place: Path, tm
     with Journal(RunPaths(place / "whole").journal, read_only=True) as journal:
         rows = [row for row in journal.evaluations() if row.number == 2]
     evaluation = Evaluation.from_rows(rows)
-    assert f"| 2 | {100 * evaluation.success:.1f} % |" in card
+    assert f"| 2 | {evaluation.name} | {100 * evaluation.success:.1f} % |" in card
     assert f"`{evaluation.task_set}`" in card
     assert "grpo" in card
     assert "2 of 4 updates" in card

@@ -427,8 +427,8 @@ def check_engine_gives(config: RunConfig, *, device: str) -> None:
             raise ConfigError(f"{unmet}; use an engine that does{instead}")
         if config.rollout.lag:
             raise ConfigError(
-                f"{unmet}. The learner can measure them only with the weights that sampled, but with rollout.lag = "
-                f"{config.rollout.lag!r} it is already further; set rollout.lag to 0, or use an engine that gives them"
+                f"{unmet}. The learner can measure them, but only with the weights that sampled. At rollout.lag = "
+                f"{config.rollout.lag!r} it has newer ones. Set rollout.lag to 0, or use an engine that gives them"
             )
     if isinstance(config.engine, LocalEngine | VllmInProcess):
         check_uses_servers(config.engine)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -21,6 +21,7 @@ from groupwise.learner.protocol import hash_weights
 from groupwise.parts.slots import CAPABILITIES, REFUSED_SAMPLING
 from groupwise.store.journal import Journal
 from groupwise.store.run_folder import RunPaths
+from groupwise.training import LocalEngine
 from groupwise.training.alarms import find_best_number, is_finished, is_out_of_patience
 from groupwise.training.checkpoints import open_run_at
 from groupwise.training.config.run_config import EvaluatedTaskSet, EvaluationConfig, RolloutConfig
@@ -33,7 +34,6 @@ from groupwise.training.trackers import Trackers
 from tests.end_to_end import runs
 from tests.unit.evaluations import make_evaluated
 from tests.unit.training.evaluation.shelves import Shelves, evaluated
-from tests.unit.training.test_engine_needs import Poor
 
 
 def test_a_task_set_takes_what_it_leaves_out_from_the_section() -> None:
@@ -147,6 +147,12 @@ def test_members_of_a_mixture_get_the_step_limit_too(tmp_path: Path) -> None:
     evaluation = evaluate_run(run, seeds=range(4), write=False)
     assert 2 < max(row.steps for row in evaluation.rows if row.tags.startswith("a")) <= 6
     assert run.config.env == mixed
+
+
+class Unable(LocalEngine):
+    """The engine of this process, if it could not truncate."""
+
+    gives: ClassVar[frozenset[str]] = frozenset(CAPABILITIES) - {"truncation"}
 
 
 def rows_of(folder: Path) -> list[Any]:
@@ -270,7 +276,7 @@ def test_trackers_get_every_task_set_once_and_by_category(tmp_path: Path) -> Non
         (
             {"top_p": 0.9},
             "evaluation: top_p and top_k ask for samples of the most likely tokens only (top_p, top_k), which the "
-            "engine Poor(gives=",
+            "engine Unable does not give; leave them out, or use an engine that does",
         ),
         (
             {"task_sets": [{"name": "a", "top_k": 3}]},
@@ -283,13 +289,9 @@ def test_what_environment_or_engine_cannot_do_is_refused_before_a_model_loads(
 ) -> None:
     config = evaluated(**{"task_sets": None, **changes})
 
-    class Unable(Poor):
-        def check_device(self, device: str) -> None: ...
-
-    engine = Unable(gives=frozenset(CAPABILITIES) - {"truncation"})
     with pytest.raises(ConfigError) as caught:
-        open_run(config.model_copy(update={"engine": engine}), tmp_path)
-    assert said.replace("Poor", "Unable") in str(caught.value)
+        open_run(config.model_copy(update={"engine": Unable()}), tmp_path)
+    assert said in str(caught.value)
 
 
 def test_an_environment_without_the_setting_has_no_other_step_limit(tmp_path: Path) -> None:
