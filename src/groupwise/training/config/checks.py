@@ -241,10 +241,12 @@ def check_tasks(config: RunConfig, host: Host) -> dict[str, tuple[Task, ...]]:
     tasks = task_sets["train"]
     if not tasks:
         raise ConfigError(f"env: {name_of(config.env)} has no training tasks; give its train task set some")
-    if config.evaluation.tasks and not task_sets[config.evaluation.split]:
-        raise ConfigError(
-            f"evaluation.split: {name_of(config.env)} has no tasks in {config.evaluation.split!r}; choose another split"
-        )
+    for name, settings in config.evaluation.by_name().items():
+        if not task_sets[settings.split]:
+            where = config.evaluation.place_of(name)
+            raise ConfigError(
+                f"{where}.split: {name_of(config.env)} has no tasks in {settings.split!r}; choose another split"
+            )
     ask_max_steps(config.env)
     first_tasks = choose_first_tasks(config.env, tasks)
     check_first_tasks(config, host, first_tasks)

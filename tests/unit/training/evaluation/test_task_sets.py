@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from groupwise import ConfigError, Trajectory
+from groupwise import ConfigError, Task, Trajectory
 from groupwise.envs import Identity
 from groupwise.envs.mixture import Mixture
 from groupwise.learner.protocol import hash_weights
@@ -292,6 +292,16 @@ def test_what_environment_or_engine_cannot_do_is_refused_before_a_model_loads(
     with pytest.raises(ConfigError) as caught:
         open_run(config.model_copy(update={"engine": Unable()}), tmp_path)
     assert said in str(caught.value)
+
+
+def test_a_split_without_tasks_is_told_with_the_name_of_the_task_set(tmp_path: Path) -> None:
+    class Untested(Shelves):
+        def task_set(self, split: str) -> tuple[Task, ...]:
+            return () if split == "validation" else super().task_set(split)
+
+    with pytest.raises(ConfigError) as caught:
+        open_run(evaluated().model_copy(update={"env": Untested()}), tmp_path)
+    assert str(caught.value).startswith("evaluation.task_sets (sure).split: Untested")
 
 
 def test_an_environment_without_the_setting_has_no_other_step_limit(tmp_path: Path) -> None:
