@@ -34,7 +34,20 @@ def test_it_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
 ON_THEIR_OWN = {"hdpo"}
 """Methods that teach only where others do not: economy of searches needs a world with searches, and a start that is
 right often, else it prefers lucky guesses."""
-ASTRAY = ("cispo", "dpo", "mc_grpo", "r3", "reg_grpo", "salt", "sapo", "simpo", "step_apo", "step_grpo", "w_dpo")
+ASTRAY = (
+    "cispo",
+    "dpo",
+    "mc_grpo",
+    "r3",
+    "reg_grpo",
+    "salt",
+    "sapo",
+    "simpo",
+    "step_apo",
+    "step_grpo",
+    "turn_ppo",
+    "w_dpo",
+)
 """Methods that went astray, or gained nothing, with the step size of the others."""
 OWN_LEARNER: dict[str, dict[str, Any]] = {
     "seeupo": {"minibatches": 1},

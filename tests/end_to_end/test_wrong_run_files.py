@@ -61,8 +61,9 @@ UNKNOWN = [
     ),
     (
         "rollout.top_p=0.9",
-        "rollout.top_p: no engine here truncates the distribution: its log-probs would not "
-        "be the policy's, and every ratio of the loss would be wrong (by 0.69 nats at top_p = 0.5); use temperature",
+        "rollout.top_p: training samples from the whole distribution: with a truncated one, the log-probs would not "
+        "be the policy's, and every ratio of the loss would be wrong (by 0.69 nats at top_p = 0.5); use temperature, "
+        "or truncate in [evaluation], from which nothing is learned",
     ),
     (
         "engine.stop=['</action>']",

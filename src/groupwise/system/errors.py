@@ -48,7 +48,9 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         path, text = ".".join(self.path), self.text
-        if self.is_unknown and (ours := OTHER_NAMES.get(path, OTHER_NAMES.get(self.path[-1], path))) != path:
+        by_path = OTHER_NAMES.get(path) if text.startswith("unknown setting") else None
+        ours = by_path or (OTHER_NAMES.get(self.path[-1]) if self.is_unknown else None)
+        if ours and ours != path:
             text = f"unknown setting; here: {ours}"
         return f"{path}: {text}" if path else text
 

@@ -49,7 +49,9 @@ def test_run_files_decode_without_torch() -> None:
         "    print(kind, sorted(part.gives), part.config()['replicas'])\n"
         "print('torch' in sys.modules)\n"
     )
-    assert fresh(code) == "server ['entropy', 'scores', 'versions'] 2\nvllm ['scores', 'versions'] 2\nFalse\n"
+    assert fresh(code) == (
+        "server ['entropy', 'scores', 'truncation', 'versions'] 2\nvllm ['scores', 'truncation', 'versions'] 2\nFalse\n"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
