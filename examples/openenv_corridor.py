@@ -1,9 +1,9 @@
-"""An OpenEnv server with a small world, for openenv.toml: find the door in a dark corridor.
+"""An OpenEnv server with a small environment, for openenv.toml: find the door in a dark corridor.
 
 pip install openenv-core            # in an environment of its own, if you like
 python examples/openenv_corridor.py --port 8000
 
-The world is nothing special: it shows what a server looks like, and which of its fields openenv.toml names.
+It shows what a server looks like, and which of its fields openenv.toml names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CorridorObservation(Observation):
 
 
 class Corridor(Environment):
-    """Walk until the right door is found; a bell tells whether it is near."""
+    """Walk until you find the door. A bell says whether it is near."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 

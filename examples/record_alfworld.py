@@ -1,12 +1,11 @@
-"""Record rollouts at real ALFWorld text games with a noisy expert, as a groupwise rollouts file.
+"""Record rollouts of ALFWorld's text games with a noisy expert, as a groupwise rollouts file.
 
-ALFWorld (Shridhar et al. 2021, arXiv:2010.03768) ships a walkthrough with every game. The policy follows it,
-but at each step, with a probability that grows from a task's first rollout to its last, it makes a mistake
-instead: it looks around, says something the game does not understand, or does anything that is possible. It
-then repairs the mistake where it can and goes on. In a few tasks the policy also has a gap: one command of
-the walkthrough that it does not know in any rollout, and can only hit upon by chance.
+ALFWorld (Shridhar et al. 2021, arXiv:2010.03768) has a walkthrough for every game. The policy follows it, but some
+steps are mistakes. Their probability grows from a task's first rollout to its last. A mistake is to look around, a
+command that the game does not understand, or any possible command. Then the policy repairs the mistake if it can, and
+continues. In a few tasks the policy also has a gap: it does not know one command of the walkthrough, in all rollouts.
 
-Everything random is drawn from (run seed, task, rollout): the same command writes the same bytes.
+All randomness depends on (run seed, task, rollout), so the same command writes the same bytes.
 
 Needs ``pip install alfworld`` and the games (``alfworld-download``), in an environment of their own:
 
@@ -40,19 +39,19 @@ TASK_TYPES = (
     "pick_two_obj_and_place",
 )
 SUCCESS_REWARD = 10.0
-# Shares of the mistakes; what is left over is any admissible command.
+# Fractions of the mistakes; the rest are any admissible command.
 LOOK_SHARE = 0.15
 REFUSED_SHARE = 0.10
 PLACE = re.compile(r"(?:^open|^close| from| to| with) ([a-z]+ \d+)$")
 
 
 class NoisyExpert:
-    """Follow a walkthrough, make a mistake with probability `noise`, repair it and go on.
+    """Follow a walkthrough, make a mistake with probability `noise`, repair it and continue.
 
-    The commands still to be carried out form a queue. A mistake that changed something puts its opposite at
-    the front (put back what was taken, take back what was put down, close what was opened). A command that
-    cannot be carried out here sends the expert to the command's place first; one that cannot be carried out
-    there either is dropped, and an expert with nothing left to do wanders. Some mistakes are never made good.
+    The commands that remain form a queue. If a mistake changed something, its opposite goes to the front: put back
+    what was taken, take back what was put down, close what was opened. If a command is not possible here, the expert
+    first goes to the command's place. If it is not possible there either, it is dropped. If the queue is empty, the
+    expert wanders. Some mistakes are never repaired.
     """
 
     def __init__(self, walkthrough: Sequence[str], *, noise: float, rng: Random) -> None:
@@ -159,11 +158,11 @@ def open_game(path: Path) -> Any:
 
 
 def play(game: Any, policy: NoisyExpert, *, step_limit: int) -> list[dict[str, Any]]:
-    """Play one rollout; each row holds what was seen before acting, the action, and what it earned."""
+    """Run one rollout; each row has the text before the action, the action, and its reward."""
     rows: list[dict[str, Any]] = []
     view = game.reset()
     while not view["won"] and len(rows) < step_limit:
-        # "help" prints the game's manual: no agent is offered it in the published methods.
+        # "help" prints the game's manual. The published methods do not offer it to agents.
         admissible = sorted(set(view["admissible_commands"]) - {"help"})
         action, state = policy.act(admissible), view["feedback"]
         view, _, _ = game.step(action)
