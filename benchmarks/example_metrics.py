@@ -166,7 +166,8 @@ def main() -> None:
         draft.write_text(json.dumps(play_example(options.play)), encoding="utf-8")
         draft.replace(part)
         return
-    names = [name_example(path) for path in sorted(EXAMPLES.rglob("*.toml"))]
+    files = [path for path in sorted(EXAMPLES.rglob("*.toml")) if path.parent.name != "papers"]
+    names = [name_example(path) for path in files]
     wanted = [name for name in options.names or names if name not in ELSEWHERE]
     if not options.join:
         with ThreadPoolExecutor(options.jobs) as pool:

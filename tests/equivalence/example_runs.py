@@ -24,7 +24,8 @@ from tests.unit.envs.shops import describe_item, item, publish
 from tests.unit.rollout.fake_endpoint import serve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FILES = sorted(EXAMPLES.rglob("*.toml"))
+FILES = [path for path in sorted(EXAMPLES.rglob("*.toml")) if path.parent.name != "papers"]
+"""All but the experiments of papers: benchmarks/papers.py runs those small."""
 UPDATES = 2
 SMALL = (
     "device='cpu'",

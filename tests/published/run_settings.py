@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from groupwise.methods import METHODS
-from groupwise.training.config.run_file import load_run
+from groupwise.training.config.run_file import load_run, read_run_file
 
 
 def read_settings(file: Path, paths: Iterable[str]) -> dict[str, Any]:
     """The values of settings in a run file; a path that is no setting is left out."""
-    written = tomllib.loads(file.read_text(encoding="utf-8"))["algorithm"]
+    written = read_run_file(file).content["algorithm"]
     options = inspect.signature(METHODS[written["method"]]).parameters
     settings: dict[str, Any] = load_run(file).config()
     settings["algorithm"] |= {name: written.get(name, option.default) for name, option in options.items()}
