@@ -1,7 +1,7 @@
 """A pretrained model on ALFWorld's real games: as it comes, after imitation, after GRPO, GiGPO and HGPO.
 
     python -m benchmarks.alfworld --model PATH --games PATH --out FOLDER [--stage start|methods|report|all]
-                                  [--seed 0] [--key observation|situation] [--frame dialogue|published]
+                                  [--seed 0] [--key observation|situation|unnumbered] [--frame dialogue|published]
                                   [--methods grpo,gigpo,hgpo] [--minutes 9] [--updates N] [--set NAME=VALUE ...]
                                   [--start FOLDER] [--skip-base] [--name NAME]
                                   [--results FOLDER] [--picture FILE] [--notes FILE]
@@ -39,7 +39,7 @@ from typing import Any, get_args
 from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import jobs_of, run_methods
 from benchmarks.alfworld.plot import picture
-from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, table, write_rollouts
+from benchmarks.alfworld.recurrence import HEADING, SEE, audit_rollouts, share_of_levels, table, write_whole_groups
 from benchmarks.alfworld.settings import (
     FULL,
     METHODS,
@@ -63,6 +63,7 @@ def report(options: argparse.Namespace, summary: dict[str, Any]) -> None:
     """Write what was found so far: the record, the picture, rollouts and their audits."""
     results: Path = options.results or options.out
     results.mkdir(parents=True, exist_ok=True)
+    _audit_methods(options, summary, results)
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in summary.items()]
     (results / "alfworld.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
     for file in (results / "alfworld.svg", *([options.picture] if options.picture else [])):
@@ -70,10 +71,15 @@ def report(options: argparse.Namespace, summary: dict[str, Any]) -> None:
     for record in options.out.glob("*.json"):
         if results != options.out:
             shutil.copy(record, results)
-    for method in summary["methods"]:
+
+
+def _audit_methods(options: argparse.Namespace, summary: dict[str, Any], results: Path) -> None:
+    """Write each method's rollouts and their audit; the shares of compared steps go into the record too."""
+    for method, described in summary["methods"].items():
         rollouts = results / f"rollouts_{method}.jsonl.gz"
-        one_in = write_rollouts(RunPaths(options.out / method).journal, rollouts)
+        one_in = write_whole_groups(RunPaths(options.out / method).journal, rollouts)
         audit = audit_rollouts(rollouts)
+        described["levels"] = share_of_levels(audit)
         (results / f"audit_{method}.json").write_text(json.dumps(audit, indent=1))
         updates = {1: "all updates", 2: "every second update"}.get(one_in, f"one update in {one_in}")
         whose = f"{updates} of {method.upper()}'s run, {summary['model']} on ALFWorld's training games"

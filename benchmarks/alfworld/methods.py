@@ -17,9 +17,9 @@ from benchmarks.alfworld.start import Clock, has_gpu, start_checkpoint
 
 RESERVE = 0.15
 """Share of the time that is left for the last evaluations."""
-KEPT = ("success", "steps", "valid", "zero_spread")
+KEPT = ("success", "steps", "valid", "zero_variance")
 """Metrics of the rollout that a curve keeps."""
-STAGES = ("rollout", "credit", "learn", "sync", "write")
+STAGES = ("rollout", "advantages", "learn", "sync", "write")
 WAIT_SECONDS = 90.0
 """How long a method waits for the others to end their last update, once nobody begins another."""
 

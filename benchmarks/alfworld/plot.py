@@ -34,6 +34,13 @@ COLOURS = {
     "hgpo_depth_4": "#8b1e3f",
     "gigpo_released": "#7fb8c9",
     "hgpo_released": "#9a6fb8",
+    "grpo_reference": "#e39a5f",
+    "gigpo_reference": "#4fa3bd",
+    "hgpo_reference": "#8657bd",
+    "hgpo_reference_depth_4": "#b0506c",
+    "gigpo_unnumbered": "#155a70",
+    "hgpo_unnumbered": "#46247a",
+    "hgpo_unnumbered_depth_4": "#5e1029",
     "shrunk_hgae_lam": "#1f6b5e",
     "shrunk_hgae_step_ratio": "#9cc98f",
 }

@@ -11,8 +11,9 @@ a 95 % bootstrap interval, the probability that a run of one method does better 
 2021, arXiv:2108.13264), and the mean difference by seed with Student's 95 % interval, since the methods of a seed go on
 from one start. `sampled` is the same at the last mark, at temperature 1; `training` is success on training games, where
 rollouts are sampled at that temperature too, over the second half of the steps; `variants` names the method of methods
-that are one with other settings. Runs are drawn whole, so that the two task sets of a run stay together. Where fewer
-than four seeds were evaluated, no interval is given. `coverage` says, by number of seeds, how often the bootstrap's
+that are one with other settings; `levels` has the share of all steps that each depth of history compares, mean over
+seeds, where records have it. Runs are drawn whole, so that the two task sets of a run stay together. Where fewer than
+four seeds were evaluated, no interval is given. `coverage` says, by number of seeds, how often the bootstrap's
 intervals hold the truth where runs are normal. The picture is drawn by `pooled_plot`.
 """
 
@@ -95,7 +96,25 @@ def pool(records: Records, *, command: str) -> dict[str, Any]:
         },
         "training": _describe_training(collect_training_scores(records), methods),
         "curves": {method: _describe_curves(records, method) for method in methods},
+        **_describe_levels(records, methods),
     }
+
+
+def _describe_levels(records: Records, methods: Sequence[str]) -> dict[str, Any]:
+    """By method and depth, the shares of steps that `share_of_levels` counts, mean over seeds."""
+    described = {}
+    for method in methods:
+        found = [
+            levels
+            for record in records.values()
+            if (levels := record["methods"].get(method, {}).get("levels")) is not None
+        ]
+        if found:
+            described[method] = [
+                {name: round(statistics.fmean(level[name] for level in same), 4) for name in same[0]}
+                for same in zip(*found, strict=True)
+            ]
+    return {"levels": described} if described else {}
 
 
 def _describe_methods(scores: Mapping[str, Scores], methods: Sequence[str]) -> dict[str, Any]:
@@ -233,6 +252,11 @@ def report(pooled: Mapping[str, Any]) -> str:
             f"  {pair['first']} over {pair['second']}: {_format_share(more)} by seed, better with probability "
             f"{better['value']:.2f} {better['interval'] or ''}"
         )
+    for method, levels in pooled.get("levels", {}).items():
+        shares = ", ".join(
+            f"{level['depth']:g}: {100 * level['compared']:.1f} ({100 * level['unequal']:.1f})" for level in levels
+        )
+        lines.append(f"  {method}: % of steps compared (with unequal returns) at depth {shares}")
     return "\n".join(lines)
 
 

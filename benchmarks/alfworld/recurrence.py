@@ -48,6 +48,21 @@ def audit_rollouts(file: Path) -> dict[str, Any]:
     return audit_tables((chunk.table() for chunk in open_rollouts(file).chunks()), algorithms, depth=DEPTH).as_json()
 
 
+def share_of_levels(audit: Mapping[str, Any]) -> list[dict[str, float]]:
+    """By depth, the share of all steps that share a key and a past of that depth, and that have unequal returns there.
+
+    The released HGPO leaves out a level of exactly 0, such as that of equal returns.
+    """
+    return [
+        {
+            "depth": level["depth"],
+            "compared": round(level["compared_steps"] / audit["census"]["steps"], 4),
+            "unequal": round((level["compared_steps"] - level["equal_steps"]) / audit["census"]["steps"], 4),
+        }
+        for level in audit["levels"]
+    ]
+
+
 SEE = """\
 How it trained there, against GRPO and GiGPO:
 [results](../../benchmarks/pages/results.md#how-far-does-a-pretrained-model-get-on-alfworld). There the penalty for

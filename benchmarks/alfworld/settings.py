@@ -25,8 +25,10 @@ from groupwise.system.errors import ConfigError, nearest
 METHODS = ("grpo", "gigpo", "hgpo")
 SPLITS = {"valid_seen": "validation", "valid_unseen": "test"}
 """ALFWorld's name of each task set that is measured, and ours."""
-Key = Literal["observation", "situation"]
-"""What makes two steps comparable: what the game said last, as in GiGPO's and HGPO's releases, or what is visible."""
+Key = Literal["observation", "situation", "unnumbered"]
+"""What makes two steps comparable: what the game said last, as in GiGPO's and HGPO's releases; what is visible; or what
+the game said last without the numbers of things (`unnumbered.py`)."""
+UNNUMBERED = "benchmarks.alfworld.unnumbered:Unnumbered"
 Frame = Literal["dialogue", "published"]
 FRAMES: Mapping[Frame, Mapping[str, Any]] = {
     "dialogue": {"max_tokens": 20, "history": {"kind": "full"}},
@@ -166,12 +168,20 @@ VARIANTS: Mapping[str, Variant] = {
     "hgpo_depth_4": Variant("hgpo", {"depth": 4}),
     "gigpo_released": Variant("gigpo", {"reference": True, "invalid_penalty": 0.1}),
     "hgpo_released": Variant("hgpo", {"reference": True, "invalid_penalty": 0.1}),
+    "grpo_reference": Variant("grpo", {"average": "step", "alone": "raw"}),
+    "gigpo_reference": Variant("gigpo", {"reference": True}),
+    "hgpo_reference": Variant("hgpo", {"reference": True}),
+    "hgpo_reference_depth_4": Variant("hgpo", {"reference": True, "depth": 4}),
+    "gigpo_unnumbered": Variant("gigpo", {"reference": True}, key="unnumbered"),
+    "hgpo_unnumbered": Variant("hgpo", {"reference": True}, key="unnumbered"),
+    "hgpo_unnumbered_depth_4": Variant("hgpo", {"reference": True, "depth": 4}, key="unnumbered"),
     "shrunk_hgae_lam": Variant("shrunk_hgae", {"lam": 0.95}),
     "shrunk_hgae_step_ratio": Variant("shrunk_hgae", loss=LOSS),
 }
 """Methods beside the methods, by name. `released` has the published code's conventions and its penalty for malformed
-responses; `lam` has GAGPO's lambda, so that a step is credited with surprises long after it too; `step_ratio` keeps the
-method's own ratio, one for all tokens of a step, where all others have one a token."""
+responses; `reference` has its conventions without that penalty, and `unnumbered` the same with another key; `lam` has
+GAGPO's lambda, so that a step is credited with surprises long after it too; `step_ratio` keeps the method's own ratio,
+one for all tokens of a step, where all others have one a token."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +271,7 @@ def list_own_parts(measurement: Measurement, *, method: str) -> list[str]:
         decode_run(run_settings("tiny", "", measurement, method=name, on_gpu=False)).config()
         for name in (method, "grpo")
     )
-    about_credit = ("made_by", "algorithm.advantage", "algorithm.token_credit", "env.key")
+    about_credit = ("made_by", "algorithm.advantage", "algorithm.token_credit", "env")  # of env, the key alone differs
     return [path for path in _list_differences(mine, grpo) if not path.startswith(about_credit)]
 
 
@@ -289,16 +299,13 @@ def run_settings(model: str, games: str, measurement: Measurement, *, method: st
         "betas": [0.9, 0.95],
         **(LEARNER if on_gpu else {}),
     }
+    key = choose_key(measurement, method=method)
+    env = {"kind": UNNUMBERED} if key == "unnumbered" else {"kind": "alfworld", "key": key}
     content: dict[str, Any] = {
         "seed": measurement.seed,
-        "threads": max((os.cpu_count() or 1) // 4, 1),
+        "threads": 1 if measurement.is_from_scratch else max((os.cpu_count() or 1) // 4, 1),
         "algorithm": {"method": variant.method, **credit, "loss": dict(loss)},
-        "env": {
-            "kind": "alfworld",
-            "path": games,
-            "max_steps": sizes.max_steps,
-            "key": choose_key(measurement, method=method),
-        },
+        "env": {**env, "path": games, "max_steps": sizes.max_steps},
         "model": dict(MADE_HERE[model]) if model in MADE_HERE else {"kind": "pretrained", "path": model},
         "rollout": {**FRAMES[measurement.frame], "group_size": sizes.rollouts},
         "training": {"updates": 0, "tasks": sizes.tasks, "learner": learner},

@@ -19,7 +19,10 @@ def test_all_stages_leave_what_they_found_and_go_on_from_it(tmp_path: Path, caps
     arguments = ["--model", "tiny", "--small", "--games", str(games(tmp_path / "games")), "--out", str(out)]
     main([*arguments, "--stage", "start"])
     start = json.loads((out / "start.json").read_text())
-    assert [len(start[name]) for name in ("base", "warm_start")] == [4, 4]  # 2 games of 2 task sets
+    assert [len(start[name]) for name in ("base", "warm_start")] == [
+        4,
+        8,
+    ]  # 2 games of 2 task sets, after imitation at two temperatures
     checkpoint = out / "start" / "checkpoints" / "0000" / "model.safetensors"
     written = checkpoint.stat().st_mtime_ns
     main([*arguments, "--stage", "all", "--methods", "grpo,hgpo", "--updates", "1"])

@@ -20,7 +20,7 @@ from benchmarks.alfworld.games import pack_games, unpack_games
 from benchmarks.alfworld.methods import common_updates, run_methods
 from benchmarks.alfworld.plot import picture
 from benchmarks.alfworld.records import method_record, read_record, write_record
-from benchmarks.alfworld.recurrence import table
+from benchmarks.alfworld.recurrence import share_of_levels, table
 from benchmarks.alfworld.settings import (
     CREDIT,
     FULL,
@@ -37,6 +37,8 @@ from benchmarks.alfworld.settings import (
 from benchmarks.alfworld.start import SCRATCH_START, adopt_start, check_start, digest_start, has_gpu, start_checkpoint
 from benchmarks.alfworld.summary import count_hours, sentences, summarise
 from benchmarks.alfworld.teacher import habits_of, search, teach, weigh_observations
+from benchmarks.alfworld.unnumbered import Unnumbered, remove_numbers
+from groupwise import methods
 from groupwise.data.samples import Sample
 from groupwise.envs import SPLITS, Alfworld
 from groupwise.envs.alfworld.environment import find_games_folder, open_game
@@ -228,7 +230,9 @@ def test_every_method_is_a_run_of_its_own(method: str, part: Alfworld) -> None:
     }
     run = decode_run(contents[method])
     assert list(contents.values()).count(contents[method]) == 1
-    assert run.env.key == ("situation" if method.endswith("_situation") else "observation")
+    assert isinstance(run.env, Unnumbered) == ("_unnumbered" in method)
+    if not isinstance(run.env, Unnumbered):
+        assert run.env.key == ("situation" if method.endswith("_situation") else "observation")
 
 
 def test_methods_differ_in_their_credit_alone_and_what_else_differs_is_named() -> None:
@@ -248,6 +252,43 @@ def test_a_variant_has_its_method_with_its_own_settings() -> None:
     assert (deep["method"], deep["depth"], deep["invalid_penalty"]) == ("hgpo", 4, 0.0)
     released = run_settings("", "", Measurement(TWO_CORES), method="gigpo_released", on_gpu=False)["algorithm"]
     assert (released["method"], released["reference"], released["invalid_penalty"]) == ("gigpo", True, 0.1)
+
+
+def test_the_released_conventions_without_penalty_differ_in_the_state_terms_alone() -> None:
+    content = run_settings("tiny", "", Measurement(TWO_CORES), method="grpo_reference", on_gpu=False)
+    episode = methods.gigpo(step_weight=0.0, reference=True, invalid_penalty=0.0).advantage.terms[0].of
+    grpo = decode_run(content).algorithm.advantage
+    assert (grpo.average, grpo.alone, grpo.scale) == (episode.average, episode.alone, episode.scale)
+    for method in ("gigpo_reference", "hgpo_reference", "hgpo_reference_depth_4"):
+        here = run_settings("", "", Measurement(TWO_CORES), method=method, on_gpu=False)["algorithm"]
+        there = run_settings(
+            "", "", Measurement(TWO_CORES), method=method.replace("reference", "unnumbered"), on_gpu=False
+        )
+        assert here == there["algorithm"]
+        assert (here["reference"], here["invalid_penalty"], here.get("depth", 2)) == (
+            True,
+            0.0,
+            4 if method.endswith("_4") else 2,
+        )
+
+
+def test_an_unnumbered_key_hides_which_thing_it_was_and_nothing_else_changes(part: Alfworld) -> None:
+    task = part.task_set("train")[0]
+    usual, hidden = part.model_copy(update={"key": "observation"}).open(task), Unnumbered(path=part.path).open(task)
+    while command := usual.expert():
+        seen, other = usual.observe(), hidden.observe()
+        assert (seen.text, seen.admissible, seen.goal) == (other.text, other.admissible, other.goal)
+        assert seen.state_key == seen.text
+        assert other.state_key == remove_numbers(seen.text) != seen.text
+        assert not any(character.isdigit() for character in str(other.state_key))
+        assert usual.act(command).success == hidden.act(command).success
+    first, second = ("On the shelf 1, you see a mug 2.", "On the shelf 2, you see a mug 1.")
+    assert remove_numbers(first) == remove_numbers(second)
+
+
+def test_the_shares_of_levels_are_of_all_steps() -> None:
+    audit = {"census": {"steps": 200}, "levels": [{"depth": 0, "compared_steps": 150, "equal_steps": 50}]}
+    assert share_of_levels(audit) == [{"depth": 0, "compared": 0.75, "unequal": 0.5}]
 
 
 def test_where_seeds_begin_is_in_their_hash() -> None:

@@ -331,6 +331,16 @@ def test_the_tables_of_three_methods_leave_out_records_of_others(
     assert (tables.alfworld_seeds(), tables.alfworld_types()) == expected
 
 
+def test_the_shares_of_levels_are_means_over_seeds() -> None:
+    records = _five()
+    assert "levels" not in pool(records, command="")
+    for seed, record in enumerate(records.values()):
+        record["methods"]["gigpo"]["levels"] = [{"depth": 0, "compared": 0.1 * seed, "unequal": 0.05 * seed}]
+    pooled = pool(records, command="")
+    assert pooled["levels"] == {"gigpo": [{"depth": 0, "compared": 0.2, "unequal": 0.1}]}
+    assert "gigpo: % of steps compared (with unequal returns) at depth 0: 20.0 (10.0)" in report(pooled)
+
+
 def test_the_order_of_the_files_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [tmp_path / f"{seed}.json" for seed in range(5)]
     for file, record in zip(files, _five().values(), strict=True):
