@@ -111,7 +111,7 @@ def start(
 
 
 def open_engine(
-    urls: Sequence[str], source: ModelSource, *, processes: Sequence[ServerProcess] | None = None, **changes: Any
+    urls: Sequence[str], source: ModelSource, *, processes: Sequence[ServerProcess] = (), **changes: Any
 ) -> ServerEngine:
     """An engine over servers."""
     settings = {"precision": "float32", "request_timeout": SECONDS, "sync_timeout": SECONDS, "max_in_flight": 64}

@@ -216,7 +216,12 @@ def test_without_the_cache_reset_the_weight_check_finds_it(
     [replica] = fresh.replicas
     weight_check = WeightCheck(prompt, prompt[-5:])
     weight_check.check(replica, Learner(MODELS[0]), version=0)  # type: ignore[arg-type]
-    monkeypatch.setattr(Replica, "_forget_prefixes", lambda self, deadline: None)
+    take_step = Replica._step
+
+    def skip_reset(self: Replica, deadline: float, path: str, *rest: Any, **more: Any) -> Any:
+        return {} if path.startswith("/reset_prefix_cache") else take_step(self, deadline, path, *rest, **more)
+
+    monkeypatch.setattr(Replica, "_step", skip_reset)
     fresh.load(list_weights(MODELS[1]), version=1)
     with pytest.raises(TrainingError, match="weight sync of version 1, the engine and the learner disagree by"):
         weight_check.check(replica, Learner(MODELS[1]), version=1)  # type: ignore[arg-type]
