@@ -32,7 +32,7 @@ from groupwise.report.explained_step import AGREEMENT
 from groupwise.report.groups import find_underived
 from groupwise.store.formats import is_run, open_rollouts
 from groupwise.store.run_folder import CONFIG
-from groupwise.system.errors import ConfigError
+from groupwise.system.errors import ConfigError, FileError, RecordError
 from groupwise.training.run_reader import RunFolder
 
 METHODS = ("grpo", "gigpo", "hgpo")
@@ -69,7 +69,12 @@ def audit(
                 yield table
 
         read_tokens = partial(TokenTable.from_rows, rows=token_rows)  # of the latest table
-        result = audit_tables(make_tables(), algorithms, depth=depth, gamma=gamma, read_tokens=read_tokens)
+        try:
+            result = audit_tables(make_tables(), algorithms, depth=depth, gamma=gamma, read_tokens=read_tokens)
+        except FileError:
+            raise
+        except RecordError as error:  # a method lacks a column
+            raise RecordError(f"{file}: {error}") from None
     if comparison is not None and (words := comparison.describe()):
         print_line(words, to=errors())
     if as_json:
@@ -89,8 +94,12 @@ def _load_own_algorithm(folder: Path) -> dict[str, Algorithm]:
         return {}
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def _describe_flaws(census: Census) -> str:
-    apart = {"malformed": census.malformed_steps, "refused": census.refused_steps}
+    apart = {"malformed": census.malformed_steps, "rejected": census.refused_steps}
     known = [f"{count} {flaw}" for flaw, count in apart.items() if count is not None]
     if not known and census.invalid_steps is not None:
         known = [f"{census.invalid_steps} invalid"]
@@ -101,11 +110,12 @@ def _print_audit(result: Audit, file: Path) -> None:
     console, census = output(), result.census
     console.print(f"[bold]Audit of {escape(str(file))}[/]")
     console.print(
-        f"{census.tasks} tasks, {census.rollouts} rollouts, {census.steps} steps; "
-        f"mean return {census.mean_return:.4g}; {census.lone_tasks} tasks with one rollout, "
+        f"{_count(census.tasks, 'task')}, {_count(census.rollouts, 'rollout')}, {_count(census.steps, 'step')}; "
+        f"mean return {census.mean_return:.4g}; {_count(census.lone_tasks, 'task')} with one rollout, "
         f"{census.equal_tasks} with equal returns; {_describe_flaws(census)}\n"
     )
-    console.print(_make_levels_table(result.levels, census.steps), "")
+    if levels := [level for level in result.levels if level.groups]:  # without a group all numbers are zeros
+        console.print(_make_levels_table(levels, census.steps), "")
     console.print(_make_methods_table(result.methods, census.steps), "")
     if result.token_methods is not None:
         console.print(_make_tokens_table(result.token_methods), "")

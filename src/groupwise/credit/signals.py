@@ -151,7 +151,8 @@ class Penalised(Part, slot="signal"):
             raise RecordError(
                 f"the table has a column 'valid' but no 'well_formed', which the penalty of {self.penalty:g} on "
                 "malformed responses reads. `valid` is also false for actions that the environment rejected. Record "
-                "'well_formed' and 'accepted', or set the penalty to 0 (`hgpo:invalid_penalty=0`)"
+                "'well_formed' and 'accepted', or set the penalty to 0 (on the command line: `--method "
+                "hgpo:invalid_penalty=0`)"
             )
         return signal - self.penalty * ~table.column("well_formed")
 

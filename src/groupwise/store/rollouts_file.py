@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 
 from groupwise.data.column_checks import Column
-from groupwise.data.field_kinds import KEPT, STATE
+from groupwise.data.field_kinds import ID, KEPT, STATE
 from groupwise.data.records import Trajectory
 from groupwise.data.step_columns import make_rows
 from groupwise.data.step_fields import COLUMNS, FIRST_OBSERVATION, STEP_FIELDS
@@ -104,9 +104,13 @@ class RolloutsFile:
         places: dict[tuple[Id, Id, Id], None] = {}
         for number, row in self.read_rows(progress, self.left_out):
             try:
-                places[row["group"] if "group" in row else row["task"], row["task"], row["rollout"]] = None
+                place = row["group"] if "group" in row else row["task"], row["task"], row["rollout"]
+                are_ids = all(map(ID.accepts, place))
             except (AttributeError, KeyError, TypeError):
-                raise FileError(f"{self._name_row(number)}: {find_row_fault(row)}", row=number) from None
+                are_ids = False
+            if not are_ids:
+                raise FileError(f"{self._name_row(number)}: {find_row_fault(row)}", row=number)
+            places[place] = None
         if not places:
             raise self._make_empty_error()
         return places

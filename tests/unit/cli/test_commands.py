@@ -177,6 +177,25 @@ def test_audit_prints_tables_movers_and_findings(small: Path) -> None:
     assert lines[-1] == "1. From dr_grpo to rloo, 0.0 % of the nonzero advantages change sign."
 
 
+def test_audit_shows_no_depth_at_which_nothing_can_be_compared(tmp_path: Path) -> None:
+    alike = [row("t", rollout, 0, "s", reward) for rollout, reward in (("a", 0.0), ("b", 1.0))]
+    text = invoke("audit", str(write(tmp_path / "first_steps.jsonl", alike))).stdout
+    assert "\n1 task, 2 rollouts, 2 steps; " in text
+    shown = text[text.index("sign flips") : text.index("Advantages under")].splitlines()[1:]
+    assert [words(line).split()[0] for line in shown if line.strip()] == ["0"]
+    stateless = [row("t", rollout, 0, None, reward) for rollout, reward in (("a", 0.0), ("b", 1.0))]
+    text = invoke("audit", str(write(tmp_path / "stateless.jsonl", stateless))).stdout
+    assert "Groups by depth" not in text
+    assert "1. 100.0 % of the steps have no state: GiGPO and HGPO cannot compare them." in text
+
+
+def test_audit_names_the_file_that_lacks_a_column(groupwise: Run, tmp_path: Path) -> None:
+    write(tmp_path / "joined.jsonl", [row("t", name, 0, "s", 0.0, valid=True) for name in "ab"])
+    refused = groupwise("audit", "joined.jsonl", "--method", "hgpo")
+    assert refused.status == 2
+    assert refused.err.startswith("error: joined.jsonl: the table has a column 'valid' but no 'well_formed'")
+
+
 def test_audit_of_one_method_has_no_movers(small: Path) -> None:
     assert "Steps that gain most" not in invoke("audit", str(small), "--method", "grpo").stdout
 

@@ -140,7 +140,7 @@ def test_valid_alone_does_not_say_which_steps_are_malformed_and_the_penalty_refu
     assert str(caught.value) == (
         "the table has a column 'valid' but no 'well_formed', which the penalty of 0.25 on malformed responses "
         "reads. `valid` is also false for actions that the environment rejected. Record 'well_formed' and 'accepted', "
-        "or set the penalty to 0 (`hgpo:invalid_penalty=0`)"
+        "or set the penalty to 0 (on the command line: `--method hgpo:invalid_penalty=0`)"
     )
     assert Penalised(of=StepRewardSignal(), penalty=0)(RECORDED_BEFORE).tolist() == [1, 2]
 
