@@ -47,7 +47,7 @@ def write_file(path: Path, num_bytes: int, *, tokens: int = 60, seed: int = 0) -
     rng = random.Random(seed)
     rows = written = 0
     with path.open("w", encoding="utf-8") as file:
-        written += file.write(json.dumps({"format": "groupwise.rollouts", "version": 1, "meta": {"seed": seed}}) + "\n")
+        written += file.write(json.dumps({"format": "groupwise.rollouts", "version": 2, "meta": {"seed": seed}}) + "\n")
         for lines in _batches(rng, tokens):
             written += file.write("".join(lines))
             rows += len(lines)

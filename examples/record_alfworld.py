@@ -207,7 +207,7 @@ def header(tasks: Sequence[Task], goals: Sequence[str], options: argparse.Namesp
         "command": f"python examples/record_alfworld.py {flags}",
         "tasks": about,
     }
-    return {"format": "groupwise.rollouts", "version": 1, "meta": meta}
+    return {"format": "groupwise.rollouts", "version": 2, "meta": meta}
 
 
 def parse_options() -> argparse.Namespace:

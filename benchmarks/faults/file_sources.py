@@ -65,7 +65,7 @@ def make_sources(folder: Path) -> list[Source]:
 def long_line() -> Source:
     """Three gigabytes of one line in three megabytes of gzip."""
     member = gzip.compress(b"x" * 2**26, mtime=0)
-    begin = gzip.compress(b'{"format": "groupwise.rollouts", "version": 1, "meta": {}}\n{"task": "', mtime=0)
+    begin = gzip.compress(b'{"format": "groupwise.rollouts", "version": 2, "meta": {}}\n{"task": "', mtime=0)
     content = begin + member * (LONG_LINE_BYTES // 2**26)
     return Source(name="long_line.jsonl.gz", content=content, spoil=lambda data, rng: data, sure_to_fail=True)
 
@@ -79,11 +79,11 @@ def _rich(rows: list[dict[str, Any]]) -> str:
         "entropy": [0.5, 0.25],
         "well_formed": True,
         "accepted": True,
-        "version": 1,
+        "version": 2,
         "extra": {"note": "seen"},
         "tokens": 2,
     }
-    header = {"format": "groupwise.rollouts", "version": 1, "meta": {"by": "the campaign"}}
+    header = {"format": "groupwise.rollouts", "version": 2, "meta": {"by": "the campaign"}}
     return "".join(json.dumps(each) + "\n" for each in (header, *({**row, **more} for row in rows)))
 
 

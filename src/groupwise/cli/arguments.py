@@ -53,7 +53,7 @@ def load_run_config(folder: Path, set_: list[str] | None = None, unset: list[str
     path = RunPaths(folder).config
     if not path.is_file():
         raise ConfigError(f"{folder}: there is no {path.name}; give a run folder, as `groupwise train` creates it")
-    return load_run_file(path, set_, unset)
+    return load_run_file(folder, set_, unset)
 
 
 # Run files with `--set` and `--unset`.

@@ -317,7 +317,7 @@ def _stop(processes: Sequence[RunProcess]) -> None:
 
 # The table of a sweep, as text and as data.
 
-SCHEMA = 1
+SCHEMA = 2
 ENOUGH_SEEDS = 3
 """With fewer seeds an interval is not reliable."""
 MIN_SEEDS = 2

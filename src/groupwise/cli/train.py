@@ -23,6 +23,7 @@ from groupwise.cli.arguments import (
 )
 from groupwise.cli.screen import errors, print_line
 from groupwise.parts.outside import WITHOUT_TRUST, only_reading
+from groupwise.store.checkpoint_files import find_latest_checkpoint
 from groupwise.store.journal import Journal
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError
@@ -81,6 +82,8 @@ def train(
             for split, digest in run.task_sets.items():  # with a task-set file, other tasks are an error
                 if named.get(split, digest) != digest:
                     _print_change(f"the {split} task set", named[split][:12], digest[:12])
+            if resume and (last := find_latest_checkpoint(run.paths.checkpoints)) is not None:
+                print_line(f"resumes after update {int(last.name)} of {config.training.updates}", to=errors())
             run_loop(run, resume=resume, observers=[screen])
     except KeyboardInterrupt:
         print_line(f"stopped; resume with: groupwise train --resume {_quote(folder)}", to=errors())
@@ -115,8 +118,6 @@ def _exit_if_stopped(folder: Path, config: RunConfig) -> None:
 
 
 def _print_finished(folder: Path, config: RunConfig) -> None:
-    from groupwise.store.checkpoint_files import find_latest_checkpoint
-
     _exit_if_stopped(folder, config)
     last = find_latest_checkpoint(RunPaths(folder).checkpoints)
     assert last is not None, "a run without a checkpoint is not finished"

@@ -15,7 +15,7 @@ from typing import Any
 from groupwise.system.errors import RecordError
 from groupwise.system.json_text import digest_value
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the records below; it is raised when the meaning of a field changes."""
 
 

@@ -80,14 +80,6 @@ CREATE TABLE IF NOT EXISTS pending (
 """
 """`pending` holds rollouts that were sampled ahead. `number` is the update that wrote them, `following` the update that
 learns from them."""
-UNNAMED = "BEGIN IMMEDIATE; ALTER TABLE evaluations RENAME TO unnamed;"
-NAMED = """
-INSERT INTO evaluations SELECT number, split, split, seed, task, rollout, task_set, tags, stop, success, outcome, steps,
-    tokens, NULL FROM unnamed;
-DROP TABLE unnamed;
-COMMIT;
-"""
-"""Before and after `TABLES`, for a journal whose evaluations have no names yet."""
 LINKED_TABLES = (
     *("updates", "metrics", "trajectories", "faults", "past_rollouts", "replayed"),
     *("set_aside", "asked_for", "part_states"),
@@ -215,8 +207,7 @@ def connect(path: Path) -> JournalDatabase:
     try:
         check_schema(database, path)  # before anything is written into a file with another schema
         database.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}")
-        columns = {row[1] for row in database.execute("PRAGMA table_info(evaluations)")}
-        database.executescript(TABLES if "name" in columns or not columns else f"{UNNAMED}{TABLES}{NAMED}")
+        database.executescript(TABLES)
         database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
     except Exception:
         database.close()

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeGuard
 
-from groupwise.store.rollout_rows import KEYS, RolloutRow, quote_json, quote_key, to_json_value
+from groupwise.store.rollout_rows import KEYS, OLD_KEYS, RolloutRow, quote_json, quote_key, to_json_value
 from groupwise.system.errors import FileError, nearest
 from groupwise.system.json_text import describe_strangeness, parse_json
 from groupwise.system.text import escape_surrogates
@@ -144,7 +144,7 @@ class JsonLines:
 # The header of a rollouts file: the name and version of the format.
 
 FORMAT = "groupwise.rollouts"
-VERSION = 1
+VERSION = 2
 """It grows when files of the old version would be read with another meaning; see docs/reference/rollouts.md."""
 
 NOT_OURS = (
@@ -174,6 +174,9 @@ def find_header_fault(header: Mapping[str, Any]) -> str | None:
     version = header.get("version")
     if version != VERSION:
         advice = "update groupwise, or write the file again" if isinstance(version, int) else "write the file again"
+        if version == 1:
+            renames = ", ".join(f"{old!r} to {new!r}" for old, new in OLD_KEYS.items())
+            advice = f"rename its keys {renames}, and set version {VERSION}"
         return (
             f"the file is of version {quote_json(version)} of the format, and this groupwise reads {VERSION}; {advice}"
         )

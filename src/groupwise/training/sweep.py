@@ -34,7 +34,7 @@ from groupwise.training.config.run_file import Tell, load_run, parse_setting
 from groupwise.training.run_reader import find_setting_differences
 
 RESULTS = "results.json"
-SCHEMA = 1
+SCHEMA = 2
 MAX_PLAN_BYTES = 64 << 20
 MAX_SHOWN = 3
 """Largest number of variants that a message names."""
@@ -140,7 +140,7 @@ def read_plan(folder: Path) -> SweepPlan | None:
     try:
         content = json.loads(read_text_file(path, max_bytes=MAX_PLAN_BYTES))
         if content["schema"] != SCHEMA:
-            raise ValueError(f"schema {content['schema']!r} is not {SCHEMA}")
+            raise ValueError(f"it has schema {content['schema']!r}, this version reads {SCHEMA}")
         return SweepPlan(
             threads=int(content["threads"]),
             seeds=tuple(map(int, content["seeds"])),

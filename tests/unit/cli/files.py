@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "alfworld_rollouts.jsonl"
-HEADER = {"format": "groupwise.rollouts", "version": 1, "meta": {}}
+HEADER = {"format": "groupwise.rollouts", "version": 2, "meta": {}}
 
 
 def row(task: str, rollout: str, index: int, state: Any, reward: float, **more: Any) -> dict[str, Any]:

@@ -123,8 +123,8 @@ BAD_FILES: list[tuple[str, Callable[[Path], Path], str]] = [
     ),
     (
         "a later version",
-        raw("rollouts.jsonl", b'{"format": "groupwise.rollouts", "version": 2, "meta": {}}\n'),
-        "rollouts.jsonl, line 1: the file is of version 2 of the format, and this groupwise reads 1; "
+        raw("rollouts.jsonl", b'{"format": "groupwise.rollouts", "version": 3, "meta": {}}\n'),
+        "rollouts.jsonl, line 1: the file is of version 3 of the format, and this groupwise reads 2; "
         "update groupwise, or write the file again",
     ),
 ]

@@ -18,7 +18,7 @@ def write_sweep(folder: Path, seeds: tuple[int, ...] = (0, 1), *, begun: bool = 
     variants = [{"name": name, "choices": {}, "settings": {}} for name in ("slow", "fast")]
     folder.mkdir()
     (folder / SWEEP_PLAN).write_text(
-        json.dumps({"schema": 1, "threads": 1, "seeds": seeds, "variants": variants}), encoding="utf-8"
+        json.dumps({"schema": 2, "threads": 1, "seeds": seeds, "variants": variants}), encoding="utf-8"
     )
     for seed in seeds if begun else ():
         write_small_run(folder / "slow" / f"seed{seed}", seed=seed)

@@ -41,7 +41,10 @@ def test_a_stopped_run_says_so_again_and_goes_on_with_other_limits(groupwise: Ru
     assert (ran.status, ran.err) == (3, f"run was {SENTENCE}; {GOING_ON}\n")
     ran = groupwise("train", "--resume", "run", "--set", f"{RULE}.action=warn")
     assert ran.status == 0, ran.err
-    assert ran.err == "changed since the run began: alarms.no_signal.action was 'stop', is 'warn'\n"
+    assert (
+        ran.err
+        == "changed since the run began: alarms.no_signal.action was 'stop', is 'warn'\nresumes after update 2 of 4\n"
+    )
     assert [line[:11] for line in ran.out.splitlines() if line.startswith("update")] == ["update    3", "update    4"]
     assert "no_signal" not in ran.out, "what was told is not told twice"
 

@@ -110,7 +110,7 @@ def test_a_run_goes_on_by_its_folder_alone_and_says_what_changed(groupwise: Run,
     groupwise("train", "small.toml", "--out", "run")
     ran = groupwise("train", "--resume", "run", "--set", "training.updates=3")
     assert ran.status == 0, ran.err
-    assert ran.err == "changed since the run began: training.updates was 2, is 3\n"
+    assert ran.err == "changed since the run began: training.updates was 2, is 3\nresumes after update 2 of 3\n"
     assert load_run(tmp_path / "run").made_by == {"method": "dr_grpo"}, "the name is carried on"
     assert [line[:11] for line in ran.out.splitlines() if line.startswith("update")] == ["update    3"]
     assert load_run(tmp_path / "run" / "config.toml").training.updates == 3

@@ -195,7 +195,7 @@ def test_a_parquet_file_gives_the_same(tmp_path: Path) -> None:
     asked = ("--method", "dr_grpo", "--method", "gtpo")
     expected = show_json("audit", write(tmp_path / "rollouts.jsonl", ROWS), *asked)
     path = tmp_path / "rollouts.parquet"
-    note = {b"groupwise.rollouts": json.dumps({"format": "groupwise.rollouts", "version": 1, "meta": {}}).encode()}
+    note = {b"groupwise.rollouts": json.dumps({"format": "groupwise.rollouts", "version": 2, "meta": {}}).encode()}
     parquet.write_table(pyarrow.Table.from_pylist(ROWS).replace_schema_metadata(note), path)
     assert show_json("audit", path, *asked) == expected
 

@@ -11,7 +11,7 @@ import pytest
 from groupwise.report.identity_faults import CHECKS, FaultTally, IdentityFault
 from groupwise.store import RolloutsFile
 
-HEADER = {"format": "groupwise.rollouts", "version": 1, "meta": {}}
+HEADER = {"format": "groupwise.rollouts", "version": 2, "meta": {}}
 
 
 def step(rollout: int, index: int, state: Any = "s", reward: float = 0.0, **more: Any) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def test_a_journal_of_another_schema_is_refused_and_left_as_it_is(tmp_path: Path
     with pytest.raises(FileError) as caught:
         Journal(path)
     assert str(caught.value) == (
-        f"{path}: the journal has schema 99, this version reads 1; use the version that wrote it"
+        f"{path}: the journal has schema 99, this version reads 2; use the version that wrote it"
     )
     assert path.read_bytes() == before
 

@@ -18,7 +18,7 @@ from tests.unit.store.rows import HEADER, ROW, write_lines
 NOT_OURS = (
     "if another program wrote it, name its format (`--format verl_agent` or `--format verifiers`, "
     'open_rollouts(path, format="...")) or its columns (`--map task=prompt_id,reward=score`), else put the header '
-    '{"format": "groupwise.rollouts", "version": 1, "meta": {}} first'
+    '{"format": "groupwise.rollouts", "version": 2, "meta": {}} first'
 )
 SCORE = " (a missing score is not a zero: score the rollout or leave it out)"
 
@@ -61,13 +61,18 @@ def test_no_header(tmp_path: Path, first: Any) -> None:
     ("change", "expected"),
     [
         (
-            {"version": 2},
-            "the file is of version 2 of the format, and this groupwise reads 1; "
+            {"version": 3},
+            "the file is of version 3 of the format, and this groupwise reads 2; "
             "update groupwise, or write the file again",
         ),
         (
+            {"version": 1},
+            "the file is of version 1 of the format, and this groupwise reads 2; rename its keys 'attempt' to "
+            "'rollout', 'index' to 'step', 'unguided_prompt_ids' to 'unhinted_prompt_ids', and set version 2",
+        ),
+        (
             {"version": "one"},
-            'the file is of version "one" of the format, and this groupwise reads 1; write the file again',
+            'the file is of version "one" of the format, and this groupwise reads 2; write the file again',
         ),
         (
             {"mata": {}},
@@ -283,6 +288,14 @@ def parquet(path: Path, columns: dict[str, Any], metadata: dict[str, str] | None
 COLUMNS = {"task": ["t"], "rollout": [0], "step": [0], "reward": [1.0]}
 
 
+def test_ids_that_are_no_ids_are_named_by_their_row(tmp_path: Path) -> None:
+    columns = COLUMNS | {"task": [float("nan")]}
+    path = parquet(tmp_path / "rollouts.parquet", columns, {"groupwise.rollouts": json.dumps(HEADER)})
+    with pytest.raises(FileError) as raised:
+        RolloutsFile.open(path).places()
+    assert str(raised.value) == f"{path}, row 1: key 'task' is NaN; it takes text or an integer"
+
+
 def test_parquet_without_a_header(tmp_path: Path) -> None:
     path = parquet(tmp_path / "rollouts.parquet", COLUMNS, None)
     assert message(path) == (
@@ -300,7 +313,7 @@ def test_parquet_without_a_header(tmp_path: Path) -> None:
         ),
         (
             json.dumps(HEADER | {"version": 7}),
-            ", header: the file is of version 7 of the format, and this groupwise reads 1; "
+            ", header: the file is of version 7 of the format, and this groupwise reads 2; "
             "update groupwise, or write the file again",
         ),
     ],

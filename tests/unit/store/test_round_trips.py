@@ -147,7 +147,7 @@ def test_trajectories_through_a_file_give_the_table_of_the_trajectories(name: st
 def test_a_file_written_here_is_the_documented_text(tmp_path: Path) -> None:
     write_rollouts(tmp_path / "rollouts.jsonl", [{"reward": 1, "step": 0, "rollout": 0, "task": "t"}], meta={"a": 1})
     assert (tmp_path / "rollouts.jsonl").read_text() == (
-        '{"format": "groupwise.rollouts", "version": 1, "meta": {"a": 1}}\n'
+        '{"format": "groupwise.rollouts", "version": 2, "meta": {"a": 1}}\n'
         '{"task": "t", "rollout": 0, "step": 0, "reward": 1}\n'
     )
 

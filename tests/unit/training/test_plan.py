@@ -147,9 +147,9 @@ def test_runs_that_are_never_evaluated_are_refused(tmp_path: Path) -> None:
         "[]",
         "{",
         "[" * 100_000,
-        json.dumps({"schema": 2}),
+        json.dumps({"schema": 1}),
         json.dumps(
-            {"schema": 1, "threads": 1, "seeds": [0], "variants": [{"name": "../x", "choices": {}, "settings": {}}]}
+            {"schema": 2, "threads": 1, "seeds": [0], "variants": [{"name": "../x", "choices": {}, "settings": {}}]}
         ),
     ],
 )

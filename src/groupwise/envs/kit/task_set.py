@@ -206,7 +206,7 @@ def _make_task(env: str, split: str, proposal: Proposal) -> Task:
 
 # Task set files record the tasks of results, so that a change is noticed.
 
-SCHEMA = 1
+SCHEMA = 2
 MAX_BYTES = 64 << 20
 """Size limit of a task set file: half a million tasks."""
 
@@ -240,12 +240,19 @@ class TaskSetFile:
         """Read a task set file; raise if it is not one, or if it was changed by hand."""
         try:
             content = parse_json(read_text_file(path, max_bytes=MAX_BYTES))
+            if (schema := content["schema"]) != SCHEMA:
+                raise FileError(
+                    f"{path}: it has schema {quote_line(repr(schema), limit=60)}, but this version reads schema "
+                    f"{SCHEMA}; make it again"
+                )
             file = cls(
                 env=dict(content["env"]),
                 tasks={split: _read_ids(content["task_sets"][split]["tasks"]) for split in SPLITS},
                 hashes={split: str(content["task_sets"][split]["hash"]) for split in SPLITS},
             )
-            schema, seal, expected = content["schema"], content["seal"], file._make_seal()
+            seal, expected = content["seal"], file._make_seal()
+        except FileError:
+            raise
         except FileNotFoundError:
             raise FileError(f"{path}: there is no such file; make it with `groupwise tasks ENV --out {path}`") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -253,11 +260,6 @@ class TaskSetFile:
                 f"{path}: not a task set file ({type(error).__name__}: {quote_line(str(error))}); "
                 "make one with `groupwise tasks ENV --out FILE`"
             ) from None
-        if schema != SCHEMA:
-            raise FileError(
-                f"{path}: it has schema {quote_line(repr(schema), limit=60)}, but this version reads schema {SCHEMA}; "
-                "make it again"
-            )
         if seal != expected:
             raise FileError(f"{path}: its content does not match its seal, so it was changed; make it again")
         return file

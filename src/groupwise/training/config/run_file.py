@@ -44,6 +44,7 @@ from groupwise.methods import build
 from groupwise.parts.algorithm import Algorithm
 from groupwise.parts.part import DEFAULT_KINDS, page_of
 from groupwise.parts.path_settings import write_in
+from groupwise.store.journal import Journal
 from groupwise.store.run_folder import RunPaths
 from groupwise.system.errors import ConfigError, Problem, find_near, nearest
 from groupwise.system.files import MAX_KEY_PARTS, parse_toml, parse_value, read_text_file
@@ -78,7 +79,12 @@ def load_run(
         unset: paths of settings of the file to ignore, such as `training.learner`.
         tell: gets a sentence about options that another method than the file's does not have.
     """
-    path = RunPaths(Path(path)).config if Path(path).is_dir() else Path(path)
+    path = Path(path)
+    if path.is_dir():
+        paths = RunPaths(path)
+        if paths.journal.is_file():  # the error about another version's folder is its schema, not a setting's old name
+            Journal(paths.journal, read_only=True).close()
+        path = paths.config
     file = read_run_file(path)
     try:
         return decode_run(file.content, overrides=overrides, unset=unset, tell=tell)

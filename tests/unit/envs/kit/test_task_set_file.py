@@ -88,10 +88,10 @@ def test_another_file_is_none(tmp_path: Path, text: str) -> None:
 def test_a_file_of_a_later_version_says_so(tmp_path: Path) -> None:
     path = tmp_path / "task_set.json"
     TaskSetFile.of(PART).write(path)
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'), encoding="utf-8")
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 1'), encoding="utf-8")
     with pytest.raises(FileError) as raised:
         TaskSetFile.read(path)
-    assert str(raised.value) == f"{path}: it has schema 2, but this version reads schema 1; make it again"
+    assert str(raised.value) == f"{path}: it has schema 1, but this version reads schema 2; make it again"
 
 
 class Leaky(Part, slot="env"):

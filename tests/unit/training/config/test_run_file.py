@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 import tomli_w
 
-from groupwise import Algorithm, ConfigError, methods
+from groupwise import Algorithm, ConfigError, FileError, methods
 from groupwise.credit import ByTask, EpisodeReturn, Relative
 from groupwise.learner.config import LearnerConfig
 from groupwise.methods.r3 import CrossContextReplay
+from groupwise.store.journal import Journal
 from groupwise.training.config.run_file import decode_algorithm, decode_run, load_algorithm, load_run, override_setting
 
 METHODS = "`groupwise methods` lists them all"
@@ -28,6 +30,16 @@ def write(folder: Path, text: str) -> Path:
 def test_a_method_by_name_with_its_options(tmp_path: Path) -> None:
     path = write(tmp_path, '[algorithm]\nmethod = "hgpo"\ndepth = 4\nscale = "none"\n')
     assert load_algorithm(path) == methods.hgpo(depth=4, scale="none")
+
+
+def test_a_run_of_another_version_is_named_by_its_schema_and_not_by_a_setting(tmp_path: Path) -> None:
+    write(tmp_path, "[rollout]\nattempts = 8\n").rename(tmp_path / "config.toml")
+    with Journal(tmp_path / "journal.sqlite"):
+        pass
+    with sqlite3.connect(tmp_path / "journal.sqlite") as database:
+        database.execute("UPDATE about SET value = '1' WHERE key = 'schema'")
+    with pytest.raises(FileError, match=r"journal\.sqlite: the journal has schema 1, this version reads 2; use the"):
+        load_run(tmp_path)
 
 
 def test_the_parts_themselves(tmp_path: Path) -> None:
