@@ -67,7 +67,7 @@ def rollouts(
     file: Annotated[Path, argument("ROLLOUTS", "Rollouts: .jsonl, .jsonl.gz or .parquet.")],
     format: Format = "auto",
     map_: MapEntries = None,
-    as_json: Annotated[bool, flag("--json", "Print the faults as JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print the problems as JSON.")] = False,
 ) -> None:
     """Find wrong ids, steps and states in recorded rollouts. If advantages would be wrong, the exit status is 1."""
     source = open_rollouts(file, format=format, columns=read_column_map(map_))

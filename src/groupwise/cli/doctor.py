@@ -95,10 +95,10 @@ def _examine(
     file: Path | None, out: Path, set_: list[str] | None, unset: list[str] | None, *, has_trainer: bool
 ) -> Iterator[Finding]:
     yield Finding("ok", "system", f"Python {platform.python_version()}, {platform.system()} {platform.machine()}")
-    for package in EXTRAS:
-        found = find_version(package)
-        missing = f"not installed; to install: {name_install_command(package)}"
-        yield Finding("ok", package, found) if found is not None else Finding("note", package, missing)
+    versions = {package: find_version(package) for package in EXTRAS}
+    yield from (Finding("ok", package, found) for package, found in versions.items() if found is not None)
+    if missing := [package for package, found in versions.items() if found is None]:
+        yield _describe_extras(missing)
     yield _check_disk(out)
     if has_trainer:
         from groupwise.training.doctor.doctor import self_test
@@ -110,7 +110,17 @@ def _examine(
     if file is not None and has_trainer:
         yield from _check_run_file(file, out, set_, unset)
     elif file is not None:
-        yield Finding("broken", str(file), "not checked, since packages are missing", "pip install 'groupwise[train]'")
+        yield Finding(
+            "broken", str(file), "not checked, because packages are missing", "pip install 'groupwise[train]'"
+        )
+
+
+def _describe_extras(missing: Sequence[str]) -> Finding:
+    extras = list(dict.fromkeys(EXTRAS[package] for package in missing))
+    what = f"{', '.join(extras)} not installed; to install one: pip install 'groupwise[{extras[0]}]'"
+    alone = [package for package in missing if package in ALONE]
+    also = f"for {', '.join(EXTRAS[package] for package in alone)} also: pip install --no-deps {' '.join(alone)}"
+    return Finding("note", "optional extras", what, lines=(also,) if alone else ())
 
 
 def _check_disk(folder: Path) -> Finding:
@@ -121,7 +131,7 @@ def _check_disk(folder: Path) -> Finding:
         for path in folder.rglob("*"):
             with suppress(OSError):  # it may be gone meanwhile
                 size += path.lstat().st_size if path.is_file() and not path.is_symlink() else 0
-        what += f", which holds {format_bytes(size)}"
+        what += f", which has {format_bytes(size)}"
     if free < MIN_DISK:
         return Finding("warning", "disk", what, "free some space, or choose another disk with --out")
     return Finding("ok", "disk", what)
@@ -257,16 +267,6 @@ def find_version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-def name_install_command(package: str) -> str:
-    """The command that installs an optional package.
-
-    >>> name_install_command("torch"), name_install_command("bfcl-eval")
-    ("pip install 'groupwise[train]'", "pip install 'groupwise[bfcl]' && pip install --no-deps bfcl-eval")
-    """
-    extra = f"pip install 'groupwise[{EXTRAS[package]}]'"
-    return f"{extra} && pip install --no-deps {package}" if package in ALONE else extra
 
 
 def read_free_disk(folder: Path) -> tuple[float, float]:

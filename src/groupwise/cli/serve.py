@@ -51,7 +51,7 @@ def serve(
         Precision, option("float32|bfloat16", "Number format of the computation.")
     ] = Precision.FLOAT32,
     max_model_len: Annotated[
-        int, option("N", "Most tokens of prompt plus response (vLLM only); 0 = the model's limit.", min=0)
+        int, option("N", "Largest number of tokens of prompt plus response (vLLM only); 0 = the model's limit.", min=0)
     ] = 0,
     gpu_memory: Annotated[
         float, option("NUMBER", "Fraction of the GPU memory per vLLM server; 0 = run on the CPU.", min=0, max=1)

@@ -131,7 +131,7 @@ def _print_task_sets(
         shown = f" {split:<10} {len(tasks):>7,} tasks  {task_set_hash(tasks)[:SHOWN_DIGITS]}"
         console.print(f"{shown}  [dim]{escape(categories)}[/]" if categories else shown)
     for file in checked:
-        console.print(f" [green]ok[/] the same as {escape(file)} says")
+        console.print(f" [green]ok[/] equal to {escape(file)}")
     if evaluated:
         console.print(" [green]ok[/] every task that the run was evaluated on is in its task set")
     if out is not None:

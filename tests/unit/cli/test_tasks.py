@@ -71,9 +71,9 @@ def test_tasks_are_listed(groupwise: Run) -> None:
 
 
 def test_a_file_is_made_and_checked(groupwise: Run, task_set: str, tmp_path: Path) -> None:
-    assert groupwise("tasks", task_set).out.splitlines()[-1] == " ok the same as p.json says"
+    assert groupwise("tasks", task_set).out.splitlines()[-1] == " ok equal to p.json"
     checked = groupwise("tasks", small(tmp_path), "--check", task_set)
-    assert (checked.status, checked.out.splitlines()[-1]) == (0, " ok the same as p.json says")
+    assert (checked.status, checked.out.splitlines()[-1]) == (0, " ok equal to p.json")
 
 
 def test_another_environment_is_refused(groupwise: Run, task_set: str) -> None:

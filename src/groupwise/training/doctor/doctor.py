@@ -51,9 +51,9 @@ def self_test() -> Iterator[CheckResult]:
     """Run the checks in order; the first that fails ends the test."""
     bench = _Bench()
     for name, check in (
-        ("the scorer agrees with the sampler", bench.sample_and_score),
+        ("scored log-probs equal sampled ones", bench.sample_and_score),
         ("a learner step changes the weights", bench.learn),
-        ("the engine takes the weights over", bench.sync),
+        ("the engine gets the new weights", bench.sync),
     ):
         try:
             yield CheckResult(name=name, finding=check(), ok=True)
