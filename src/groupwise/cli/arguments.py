@@ -97,8 +97,8 @@ MapEntries = Annotated[
     list[str] | None,
     option(
         "KEY=COLUMN,...",
-        "Column of each key, for files of any program: task=prompt_id,reward=score. If rollout is not mapped, every row is "
-        "one rollout.",
+        "Column of each key, for files of any program: task=prompt_id,reward=score. If rollout is not mapped, every "
+        "row is one rollout.",
         "--map",
     ),
 ]
