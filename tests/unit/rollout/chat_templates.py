@@ -53,7 +53,7 @@ BAR = "\uff5c"
 
 
 @lru_cache
-def make_tokenizer(name: str) -> PreTrainedTokenizerFast:
+def make_tokenizer(name: str, sentences: tuple[str, ...] = SENTENCES, size: int = 600) -> PreTrainedTokenizerFast:
     """The tokenizer `chatml`, `llama_3`, `mistral`, `r1_distill`, or `plain` (no chat template)."""
     made = Tokenizer(models.BPE())
     if name == "mistral":  # words begin with a mark in place of a blank, also the first
@@ -65,8 +65,8 @@ def make_tokenizer(name: str) -> PreTrainedTokenizerFast:
         made.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
         made.decoder = decoders.ByteLevel()
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=600, min_frequency=1, initial_alphabet=alphabet, show_progress=False)
-    made.train_from_iterator(SENTENCES, trainer)
+    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=1, initial_alphabet=alphabet, show_progress=False)
+    made.train_from_iterator(sentences, trainer)
     begin, end, template, special, words = {
         "chatml": (None, "<|im_end|>", CHATML, ["<|im_start|>"], []),
         "llama_3": (
