@@ -14,23 +14,24 @@ from groupwise.training.metrics import EXTRA, METRICS
 
 PAGE = Path(__file__).parent / "reference" / "metrics.md"
 SECTIONS = {
-    "rollout": "What the update's rollouts look like. Statistics are over the rollouts that no fault ended.",
-    "advantage": "What the comparison made of them, over all steps.",
-    "replay": "What past rollouts brought, where the algorithm replays some.",
-    "hint": "What hinted rollouts brought, where there are some.",
-    "scorers": "What finding things out about rollouts before credit cost, where the algorithm measures them.",
-    "judge": "What asking a judge came to, where it is a function or a server.",
-    "shaping": "What comparing the rollouts of a group added to their rewards, where the algorithm shapes them.",
+    "rollout": "What the update's rollouts look like. Rollouts that ended with an error are not counted, "
+    "unless the metric says so.",
+    "advantage": "Advantages and groups, over all steps.",
+    "replay": "The effect of past rollouts, if the algorithm replays them.",
+    "hint": "The effect of rollouts with a hint, if there are any.",
+    "scorers": "The cost of scorers, if the algorithm has them: model and judge calls before the advantages.",
+    "judge": "Calls of the judge, if it is a function or a server.",
+    "shaping": "The effect of group reward shaping, if the algorithm has it.",
     "learner": "What the optimizer did.",
-    "critic": "What the critic learned, where the algorithm has one.",
+    "critic": "What the critic learned, if the algorithm has one.",
     "weights": "Whether engine and learner have the same weights.",
-    "loss": "What the loss measured, over the tokens that trained; which of them depends on the loss's parts.",
-    "replicas": "What servers did, where the engine is one of servers; `N` is a server's number, from 0. Like seconds, "
-    "these differ from run to run.",
-    "evaluation": "What trackers get of an evaluation; the journal has its rollouts one by one. If the run file names "
-    "task sets, names begin with `evaluation/NAME/`, and of a task category with `evaluation/NAME/CATEGORY/`.",
-    "seconds": "Where the time of the update went.",
-    "speed": "How fast it went. Like seconds, and unlike everything above, these differ from run to run.",
+    "loss": "Values of the loss, over the tokens that trained. The parts of the loss decide which ones there are.",
+    "replicas": "What servers did, if the engine has servers. `N` is the number of a server, from 0. Like seconds, "
+    "these values differ from run to run.",
+    "evaluation": "Results of an evaluation, as trackers get them. The journal has each rollout. If the run file names "
+    "task sets, metrics begin with `evaluation/NAME/`, and those of a category with `evaluation/NAME/CATEGORY/`.",
+    "seconds": "Time per stage of the update.",
+    "speed": "Speed. Like seconds, these values differ from run to run.",
 }
 """Each namespace in a sentence."""
 
@@ -43,10 +44,10 @@ def page() -> str:
     return (
         "# Metrics\n\n<!-- Written by docs/build_metrics.py from training/metrics.toml. Do not edit by hand. -->\n"
         "\n"
-        "Every update writes these into the run's journal, and hands them to the run's trackers. `groupwise report` "
-        "draws\nthem; `groupwise inspect` lists them. A metric that could not be measured is absent, never 0. A part "
-        f"from another\npackage may log names that begin with `{EXTRA}`; no other name that is not on this page is "
-        "logged.\n\n"
+        "Every update writes these metrics to the journal of the run, and sends them to the trackers. "
+        "`groupwise report` draws them, and\n`groupwise inspect` lists them. A metric that could not be measured is "
+        f"absent, never 0. A part of your own may log names that begin with\n`{EXTRA}`. All other logged names are on "
+        "this page.\n\n"
         f"{sections}"
     )
 

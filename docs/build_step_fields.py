@@ -21,7 +21,7 @@ def table() -> str:
     """The table of the keys, then that of the columns that no row holds."""
     keys = "".join(_row(field) for field in STEP_FIELDS if field.in_rows)
     columns = "".join(_row(field) for field in STEP_FIELDS if not field.in_rows)
-    head = "takes | said by | column | meaning |\n|---|---|---|---|---|\n"
+    head = "takes | set by | column | meaning |\n|---|---|---|---|---|\n"
     return (
         f"| key | {head}{keys}\nThe step table may have these columns besides, which no row holds:\n\n"
         f"| column | {head}{columns}"

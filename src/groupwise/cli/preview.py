@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CUT = "cut off at max_tokens"
 """The sample that is always cut off."""
-VERDICT_COLOURS = {"valid": "green", "malformed": "yellow", "refused": "yellow", "fault": "red"}
+VERDICT_COLOURS = {"valid": "green", "malformed": "yellow", "invalid": "yellow", "error": "red"}
 
 
 def preview(
@@ -124,7 +124,7 @@ def _describe_response(step: PreviewedStep) -> str:
 
 
 def _print_readings(console: Console, readings: tuple[Reading, ...]) -> None:
-    headings = ("sample response to the first prompt", "text", "action read", "verdict")
+    headings = ("sample response to the first prompt", "text", "action read", "result")
     table = screen.make_table(*headings, align="l")
     for reading in readings:
         verdict = f"{reading.verdict}: {reading.fault}" if reading.fault else reading.verdict

@@ -103,8 +103,8 @@ def test_the_action_rule_is_shown_at_its_work() -> None:
     assert verdicts(preview_run(make_config(rollout=rollout(max_tokens=12)))) == {
         "as it is asked for": "valid",
         "cut off at max_tokens": "malformed",
-        "in other words": "refused",
-        "an action that nobody offered": "refused",
+        "in other words": "invalid",
+        "an action that is not offered": "invalid",
         "nothing": "malformed",
     }
 
@@ -128,7 +128,7 @@ def test_tags_are_read_where_the_tokenizer_keeps_them_whole(without_weights: Pat
         "as it is asked for": "valid",
         "cut off at max_tokens": "malformed",
         "in other words": "malformed",
-        "an action that nobody offered": "refused",
+        "an action that is not offered": "invalid",
         "nothing": "malformed",
     }
 

@@ -284,8 +284,8 @@ class Reading:
     response: str
     action: str
     """The parsed action, which is sent to the environment."""
-    verdict: Literal["valid", "malformed", "refused", "fault"]
-    """Malformed: it does not have the required format; refused: the environment rejects the action."""
+    verdict: Literal["valid", "malformed", "invalid", "error"]
+    """Malformed: it does not have the required format; invalid: the environment rejects the action."""
     fault: str = ""
     is_cut: bool = False
     """Whether it was cut off at `rollout.max_tokens`."""
@@ -314,7 +314,7 @@ def read_samples(
             (CUT_OFF, said[: max(len(said) // 2, 1)]),
             ("in other words", f"I think that I should {action} now."),
         ]
-    samples += [("an action that nobody offered", rule.say(IMPOSSIBLE, admissible=seen.admissible)), ("nothing", "")]
+    samples += [("an action that is not offered", rule.say(IMPOSSIBLE, admissible=seen.admissible)), ("nothing", "")]
     readings = []
     for number, (name, text) in enumerate(samples, FIRST_NUMBER + 1):
         ids = prompter.encode(text)  # through the tokenizer, like a response; its end is a token too
@@ -328,14 +328,14 @@ def _read(host: Host, task: Task, number: int, rule: ActionParser, describe: par
     """Send the parsed action of a response to a new environment."""
     seen = host.open({number: task})[number]
     if isinstance(seen, Fault):
-        return describe(action="", verdict="fault", fault=seen.message)
+        return describe(action="", verdict="error", fault=seen.message)
     response, is_cut = describe.keywords["response"], describe.keywords["is_cut"]
     action = rule.read(response, stopped=not is_cut, admissible=seen.admissible)
     outcome = host.act({number: action.text})[number]
     host.close([number])
     if isinstance(outcome, Fault):
-        return describe(action=action.text, verdict="fault", fault=outcome.message)
-    accepted = "valid" if outcome.accepted else "refused"
+        return describe(action=action.text, verdict="error", fault=outcome.message)
+    accepted = "valid" if outcome.accepted else "invalid"
     return describe(action=action.text, verdict=accepted if action.well_formed else "malformed")
 
 
