@@ -41,7 +41,7 @@ from tests.unit.rollout.chat_templates import make_tokenizer
 
 ROOT = Path(__file__).parents[1]
 PAPERS = ROOT / "examples" / "papers"
-FILES = sorted(path.stem for path in PAPERS.glob("*.toml"))
+FILES = sorted((path.stem for path in PAPERS.glob("*.toml")), key=lambda name: (name.endswith("7b"), name))
 GAMES = ROOT / "tests" / "data" / "alfworld_games.tar.xz"
 BENCHMARKS = ("aime24", "math500", "amc23", "minerva_math", "olympiadbench")
 """The benchmarks of R^3's table 2, as files of `--math`."""
@@ -76,11 +76,11 @@ SMALL = (
 """What is smaller than in the run files, for all of them."""
 SMALL_BY_ENV = {
     "alfworld": (
-        "env.max_steps=6",
-        "evaluation.task_sets=[{name='in-domain', split='validation', tasks=12}, "
-        "{name='out-of-domain', split='test', tasks=12}]",
+        "env.max_steps=4",
+        "evaluation.task_sets=[{name='in-domain', split='validation', tasks=6}, "
+        "{name='out-of-domain', split='test', tasks=6}]",
     ),
-    "webshop": ("env.max_steps=6", "env.num_test=8", "evaluation.tasks=8"),
+    "webshop": ("env.max_steps=4", "env.num_test=4", "evaluation.tasks=4"),
     "math": ("evaluation.tasks=20",),
 }
 """What is smaller by environment. ALFWorld's two task sets are the columns of HGPO's table 1."""
@@ -189,18 +189,17 @@ def main() -> None:
     parser.add_argument("--vllm", type=Path, help="Python of an environment with vLLM; else the local engine samples")
     parser.add_argument("--write", type=Path, help="write the result as JSON")
     options = parser.parse_args()
-    records = []
+    command = describe_command("benchmarks.papers", sys.argv[1:])
+    result: dict[str, Any] = {"command": command, "small": [*SMALL], "small by environment": SMALL_BY_ENV, "runs": []}
     for name in options.names or FILES:
         if name.startswith("r3") and not options.math:
             print(f"{name}: left out, it needs --math")
             continue
         with tempfile.TemporaryDirectory() as folder:
-            records.append(run_file(name, Path(folder), options))
-        print(json.dumps(records[-1] | {"evaluation": ""}), *records[-1]["evaluation"], sep="\n", flush=True)
-    command = describe_command("benchmarks.papers", sys.argv[1:])
-    write_result(
-        {"command": command, "small": [*SMALL], "small by environment": SMALL_BY_ENV, "runs": records}, options.write
-    )
+            record = run_file(name, Path(folder), options)
+        result["runs"].append(record)
+        write_result(result, options.write)  # after each file: all of them take long
+        print(json.dumps(record | {"evaluation": ""}), *record["evaluation"], sep="\n", flush=True)
 
 
 if __name__ == "__main__":
