@@ -80,7 +80,7 @@ def test_preferences_without_their_addition_are_dpo_to_the_bit(rollouts: Rollout
     assert learn_whole(methods.step_apo(beta=beta, alpha=0.0).loss, paired) == plain
 
 
-@states("w_dpo", "Where every two rollouts have other outcomes, `w_dpo` = `dpo` over all pairs, each counting the same")
+@states("w_dpo", "If every two rollouts have different scores, `w_dpo` = `dpo` over all pairs, each counting the same")
 @given(rollouts=drawn_rollouts, seed=SEEDS)
 def test_w_dpo_over_distinct_outcomes_is_dpo_over_all_pairs_to_the_bit(rollouts: Rollouts, seed: int) -> None:
     rng = random.Random(seed)
@@ -102,7 +102,7 @@ def test_disco_for_large_tau_counts_all_failures_the_same(rollouts: Rollouts) ->
     assert slopes == pytest.approx(others, abs=1e-6)
 
 
-@states("disco", "has the gradient of `dr_grpo`'s credit over p (1 - p), the mean over rollouts, then tokens")
+@states("disco", "has the gradient of `dr_grpo`'s advantage over p (1 - p), the mean over rollouts, then tokens")
 @given(rollouts=drawn_rollouts)
 def test_disco_on_policy_is_dr_grpo_without_its_lean_to_middling_tasks(rollouts: Rollouts) -> None:
     """0/1 rewards: 1 / (n p) = (1 - p) / (n p (1 - p)) for a solved rollout, -1 / (n (1 - p)) for a failed one."""
@@ -137,7 +137,7 @@ def test_llds_on_policy_is_grpo_to_the_bit(rollouts: Rollouts, weight: float) ->
 # Policy losses
 
 
-@states("opmd", "`opmd(tau=0)` = REINFORCE on the credit of `dr_grpo` = `asymre(shift=0)`")
+@states("opmd", "`opmd(tau=0)` = REINFORCE on the advantages of `dr_grpo` = `asymre(shift=0)`")
 @given(tokens=drawn_updates)
 def test_opmd_without_tau_is_reinforce_to_the_bit(tokens: list[Token]) -> None:
     columns, totals = columns_of(tokens), totals_of(tokens)
@@ -147,7 +147,9 @@ def test_opmd_without_tau_is_reinforce_to_the_bit(tokens: list[Token]) -> None:
     assert run(held, columns, totals).by_logp == pytest.approx(by_hand, abs=1e-12)
 
 
-@states("rec", "`rec(weighted=True)` has the gradient of the clipped loss on the credit of `dr_grpo`, token by token")
+@states(
+    "rec", "`rec(weighted=True)` has the gradient of the clipped loss on the advantages of `dr_grpo`, token by token"
+)
 @given(tokens=drawn_updates, low=WIDTHS, high=WIDTHS)
 def test_rec_on_one_side_has_the_gradient_of_clip_on_the_credit_of_dr_grpo(
     tokens: list[Token], low: float, high: float
@@ -162,7 +164,7 @@ def test_rec_on_one_side_has_the_gradient_of_clip_on_the_credit_of_dr_grpo(
     assert one_side.by_logp == pytest.approx(clip.by_logp, rel=1e-12, abs=1e-12)
 
 
-@states("r2vpo", "`r2vpo(first=0)` = GRPO's credit with importance weights and no trust region (`plain`)")
+@states("r2vpo", "`r2vpo(first=0)` = GRPO's advantage with importance weights and no trust region (`plain`)")
 @given(tokens=drawn_updates)
 def test_r2vpo_without_a_multiplier_is_the_plain_surrogate(tokens: list[Token]) -> None:
     columns, totals = columns_of(tokens), totals_of(tokens)
@@ -173,7 +175,7 @@ def test_r2vpo_without_a_multiplier_is_the_plain_surrogate(tokens: list[Token]) 
     assert run(method.loss, nothing, totals) == plain  # type: ignore[arg-type]
 
 
-@states("epo", "`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, to the bit")
+@states("epo", "`epo(smoothing=0)` = `grpo` with an entropy bonus of the same weight, bit-exact")
 @given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
 def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token], weight: float) -> None:
     columns, totals, base = columns_of(tokens), totals_of(tokens), methods.grpo()
@@ -184,7 +186,9 @@ def test_epo_without_smoothing_is_an_entropy_bonus_to_the_bit(tokens: list[Token
     assert run(method.loss, columns, totals) == run(bonus, columns, totals)  # type: ignore[arg-type]
 
 
-@states("gardo", "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the credit of `dr_grpo` with")
+@states(
+    "gardo", "`gardo(diversity=False, every=None, max_kl=inf)` without `auxiliary` = the advantages of `dr_grpo` with"
+)
 @given(tokens=drawn_updates, weight=st.floats(1e-4, 1))
 def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: float) -> None:
     method = methods.gardo(weight=weight, diversity=False, every=None, max_kl=np.inf)
@@ -198,8 +202,8 @@ def test_gardo_without_a_gate_is_a_kl_to_the_bit(tokens: list[Token], weight: fl
     assert run(method.loss, gated, totals) == run(plain, columns, totals)  # type: ignore[arg-type]
 
 
-@states("after_vgpo", "`after_vgpo(k=0)` = the credit of `grpo`, to the bit")
-@states("after_vgpo", "Where all rollouts at a task earn the same R, `after_vgpo` gives exactly k * R")
+@states("after_vgpo", "`after_vgpo(k=0)` = the advantages of `grpo`, bit-exact")
+@states("after_vgpo", "If all rollouts of a task get the same R, `after_vgpo` gives exactly k * R")
 @given(rows=step_rows(), k=st.floats(0, 2), level=st.floats(0, 100))
 def test_vgpo_adds_a_share_of_the_return(rows: list[Row], k: float, level: float) -> None:
     assert np.array_equal(values(rows, "after_vgpo", k=0.0), values(rows, "grpo"))
@@ -207,7 +211,7 @@ def test_vgpo_adds_a_share_of_the_return(rows: list[Row], k: float, level: float
     assert np.array_equal(values(same, "after_vgpo", k=k), np.full(len(rows), k * level))
 
 
-@states("copo", "`copo(mode='off')` = `grpo`'s credit, to the bit")
+@states("copo", "`copo(mode='off')` = `grpo`'s advantage, bit-exact")
 @given(rows=step_rows())
 def test_copo_that_is_off_is_grpo_to_the_bit(rows: list[Row]) -> None:
     method = methods.copo(mode="off")
@@ -216,7 +220,9 @@ def test_copo_that_is_off_is_grpo_to_the_bit(rows: list[Row]) -> None:
     assert method.loss == PolicyLoss(surrogate=Clip(dual=3.0), aggregate=SequenceMean())
 
 
-@states("copo", "The loss of `copo` = w * the clipped loss of `grpo`'s credit + (1 - w) * that of the tasks' credit")
+@states(
+    "copo", "The loss of `copo` = w * the clipped loss of `grpo`'s advantage + (1 - w) * that of the tasks' advantage"
+)
 @given(tokens=drawn_updates, between=st.floats(-2, 2), weight=st.floats(0, 1))
 def test_a_weight_in_the_credit_is_a_weight_on_the_loss(tokens: list[Token], between: float, weight: float) -> None:
     columns, totals = columns_of(tokens), totals_of(tokens)
@@ -234,7 +240,7 @@ def test_a_weight_in_the_credit_is_a_weight_on_the_loss(tokens: list[Token], bet
     assert blended.by_logp == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-@states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's credit with the clip 0.2 and no KL")
+@states("after_etr", "`after_etr(by_credit=0, by_spread=0)` = GRPO's advantage with the clip 0.2 and no KL")
 @given(tokens=drawn_updates, spread=st.floats(0, 1))
 def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token], spread: float) -> None:
     columns, totals = columns_of(tokens), totals_of(tokens)
@@ -244,7 +250,7 @@ def test_an_elastic_clip_that_is_stiff_is_the_clip_to_the_bit(tokens: list[Token
     assert run(stiff, with_channel, totals) == run(PolicyLoss(), columns, totals)
 
 
-@states("gspo", "Where every answer is one token, `gspo` has the loss of `grpo` without its KL")
+@states("gspo", "If every answer is one token, `gspo` has the loss of `grpo` without its KL")
 @given(tokens=drawn_updates)
 def test_gspo_on_answers_of_one_token_is_the_clipped_loss(tokens: list[Token]) -> None:
     single = [dataclasses.replace(token, sample=number, step=number) for number, token in enumerate(tokens)]
@@ -267,13 +273,13 @@ def test_on_policy_the_gates_are_the_policy_gradient(tokens: list[Token]) -> Non
         assert run(loss, columns, totals).by_logp == pytest.approx(run(plain, columns, totals).by_logp, abs=1e-12)
 
 
-@states("srpo", "Where no rollout is exact, or fewer than k are not, `srpo` = the credit of `grpo`")
+@states("srpo", "If no rollout is exact, or fewer than k are not, `srpo` = the advantages of `grpo`")
 @given(rows=step_rows(rewards=st.sampled_from([0.0, 0.125, 0.25]), max_steps=2))
 def test_srpo_without_an_exact_rollout_has_the_credit_of_grpo(rows: list[Row]) -> None:
     assert np.array_equal(values(rows, "srpo"), values(rows, "grpo"))
 
 
-@states("rec", "the credit of `dr_grpo`")
+@states("rec", "the advantages of `dr_grpo`")
 @states("asymre", "`asymre(shift=c)` = `dr_grpo` + c")
 @states("red_weight", "For large temperatures, `red_weight` = `dr_grpo`")
 @given(rows=step_rows(), shift=st.floats(-2, 2))
@@ -307,7 +313,7 @@ def test_regions_of_rec_become_one_another_at_their_bounds(
     assert without_far == of(region="two_side", low=low, high=high)
 
 
-@states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight where at most one rollout is right")
+@states("hdpo", "`hdpo(tool_weight=0)` = `grpo` without its KL; so is any weight if at most one rollout is right")
 @given(tokens=drawn_updates, rows=step_rows())
 def test_hdpo_without_weight_or_without_two_right_rollouts_is_grpo_on_accuracy(
     tokens: list[Token], rows: list[Row]
@@ -324,7 +330,7 @@ def test_hdpo_without_weight_or_without_two_right_rollouts_is_grpo_on_accuracy(
 
 
 @states(
-    "seeupo", "On rollouts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the credit of `dr_grpo`"
+    "seeupo", "On rollouts of one turn, `seeupo` = the loss of `gspo(low=0.2, high=0.2)` on the advantages of `dr_grpo`"
 )
 @given(tokens=drawn_updates)
 def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(tokens: list[Token]) -> None:
@@ -337,7 +343,7 @@ def test_turns_in_reverse_are_the_ratio_of_a_sequence_where_there_is_one_turn(to
     assert run(held.loss, columns, totals) == run(plain.loss, columns, totals)  # type: ignore[arg-type]
 
 
-@states("after_dsdr", "`after_dsdr(bonus=0, entropy=0)` = `grpo` without its KL, where returns are 0 and 1")
+@states("after_dsdr", "`after_dsdr(bonus=0, entropy=0)` = `grpo` without its KL, if returns are 0 and 1")
 @given(returns=st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=64))
 def test_dsdr_without_bonus_and_entropy_is_grpo_to_the_bit(returns: list[float]) -> None:
     rows = [{"task": "q", "rollout": n, "step": 0, "state": "s", "reward": reward} for n, reward in enumerate(returns)]
@@ -347,7 +353,7 @@ def test_dsdr_without_bonus_and_entropy_is_grpo_to_the_bit(returns: list[float])
     assert [part.weight for part in plain.shapers] == [0.0]  # type: ignore[attr-defined]
 
 
-@states("after_polychromic", "Where each of N rollouts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
+@states("after_polychromic", "If each of N rollouts is of another kind, `after_polychromic(size=n)` = (N - n) / (n")
 @given(
     returns=st.lists(st.integers(0, 4).map(lambda share: share / 4), min_size=2, max_size=14), size=st.integers(2, 5)
 )
@@ -363,7 +369,9 @@ def test_sets_whose_rollouts_all_differ_share_the_credit_of_dr_grpo(returns: lis
         np.testing.assert_allclose(shared, factor * values(rows, "dr_grpo"), rtol=0, atol=1e-12)
 
 
-@states("after_webstar", "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps that are not blamed")
+@states(
+    "after_webstar", "Scores from 0 to 10: `after_webstar(above=-1)` = `grpo` on the steps without a negative advantage"
+)
 @given(rows=step_rows(), seed=SEEDS)
 def test_a_judge_who_calls_all_steps_good_or_bad_leaves_what_is_praised_or_blamed(rows: list[Row], seed: int) -> None:
     rng = random.Random(seed)

@@ -66,12 +66,12 @@ def draw_answers(seed: int) -> list[oracle.Answer]:
 
 
 @states("d3s", "`d3s(first_samples=1, first_tokens=1)` = `grpo` without its KL and with the mean over tokens")
-@states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s credit")
-@states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s credit")
-@states("bcpg_nsa", "`bcpg_nsa(beta=1)`, or a judge who calls no step right: the credit of `dr_grpo`, to the bit")
-@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
-@states("prorag", "`prorag(weight=0)`, or a judge who says the same of every step: the credit of `grpo(eps=1e-4)`")
-@states("dcpo", "Where no answer is right, or the entropy is on target, `dcpo` has `grpo`'s credit")
+@states("spae", "`spae(alpha=0, xi=0)` = `dr_grpo`'s advantage")
+@states("after_vsrm", "`after_vsrm(weight=0)` = `dr_grpo`'s advantage")
+@states("bcpg_nsa", "`bcpg_nsa(beta=1)`, or a judge that calls no step right: the advantages of `dr_grpo`, bit-exact")
+@states("verl", "`verl(weight=0)` has `grpo`'s advantage, bit-exact; so has the first update under any weight")
+@states("prorag", "`prorag(weight=0)`, or a judge that scores all steps alike: the advantages of `grpo(eps=1e-4)`")
+@states("dcpo", "If no answer is right, or the entropy is on target, `dcpo` has `grpo`'s advantage")
 @pytest.mark.parametrize("name", WEIGHTS_OF_ONE)
 @given(seed=SEEDS)
 def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(name: str, seed: int) -> None:
@@ -111,7 +111,7 @@ def test_token_credit_of_the_step_is_none_to_the_bit_in_loss_and_gradient(name: 
 
 
 @states(
-    "gtpo", "`gtpo(boost=1, entropy_weight=0)` = `dr_grpo`'s credit where no bad answer begins or ends as a good one"
+    "gtpo", "`gtpo(boost=1, entropy_weight=0)` = `dr_grpo`'s advantage if no bad answer begins or ends as a good one"
 )
 @given(seed=SEEDS)
 def test_gtpo_without_conflicts_and_entropy_has_the_credit_of_dr_grpo(seed: int) -> None:
@@ -127,7 +127,7 @@ def test_gtpo_without_conflicts_and_entropy_has_the_credit_of_dr_grpo(seed: int)
     assert np.array_equal(method.token_credit(table, steps, tokens).values, steps.values[tokens.row])
 
 
-@states("spo_chain", "`spo_chain(whiten=False)` with one segment an answer has `rloo`'s credit, to the bit")
+@states("spo_chain", "`spo_chain(whiten=False)` with one segment per answer has `rloo`'s advantage, bit-exact")
 @given(seed=SEEDS)
 def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> None:
     answers = draw_answers(seed)
@@ -143,7 +143,7 @@ def test_spo_with_one_segment_is_its_group_baseline_to_the_bit(seed: int) -> Non
     assert np.array_equal(made.trains, np.exp(tokens.logp) < 0.9)
 
 
-@states("rank_grpo", "With lists of one rank, the credit of an item is that of `grpo(eps=1e-4)` on its relevance")
+@states("rank_grpo", "With lists of one rank, the advantage of an item is that of `grpo(eps=1e-4)` on its relevance")
 @pytest.mark.parametrize("reward", ["exp_inf", "log_decay"])
 @given(seed=SEEDS)
 def test_rank_grpo_on_lists_of_one_item_is_grpo_to_the_bit(reward: Any, seed: int) -> None:
@@ -158,7 +158,7 @@ def test_rank_grpo_on_lists_of_one_item_is_grpo_to_the_bit(reward: Any, seed: in
     assert np.array_equal(made.values, steps.values[tokens.row])
 
 
-@states("rank_grpo", "Where each item is one token, its ratio is that of a token; where an answer is one span, GSPO's")
+@states("rank_grpo", "If each item is one token, its ratio is that of a token; if an answer is one span, GSPO's")
 @given(tokens=drawn_updates)
 def test_spans_of_one_token_and_one_span_an_answer_have_the_other_ratios_to_the_bit(tokens: list[Token]) -> None:
     kept = [token for token in tokens if token.trains]
@@ -188,7 +188,7 @@ def test_the_choice_of_d3s_is_that_of_trying_all(size: int) -> None:
             assert of_chosen == pytest.approx(oracle.largest_variance(credit, num), abs=1e-12)
 
 
-@states("verl", "`verl(weight=0)` has `grpo`'s credit, to the bit; so has the first update under any weight")
+@states("verl", "`verl(weight=0)` has `grpo`'s advantage, bit-exact; so has the first update under any weight")
 @pytest.mark.parametrize("level", [None, -1.0, 2.0])
 @given(seed=SEEDS)
 def test_verl_without_weight_or_before_its_averages_is_grpo_to_the_bit(level: float | None, seed: int) -> None:

@@ -50,7 +50,7 @@ class Babyai(Part, slot="env"):
     level: str = "BabyAI-GoToLocal-v0"
     """Name in the package's registry; an unknown one gives the names."""
     num_train: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 500
-    """Tasks in the train set, if there are so many different worlds."""
+    """Tasks in the train set, if the level has so many different ones."""
     num_validation: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 50
     """Tasks in the validation set."""
     num_test: Annotated[int, Field(ge=1, le=MAX_TASKS)] = 100

@@ -166,9 +166,9 @@ class LearnerConfig(Part, slot="learner"):
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
     """AdamW with optimizer state in float32, or in 8 bits (torchao), which takes a quarter of the memory."""
     bfloat16_weights: Literal["refused", "stochastic_rounding", "float32_masters"] = "refused"
-    """How weights that were loaded in bfloat16 train: plain rounding would lose small steps. stochastic_rounding =
-    rounded up or down at random, unbiased (`adamw_8bit` only); float32_masters = the optimizer keeps a float32 copy.
-    It does not change float32 weights."""
+    """How weights that were loaded in bfloat16 train. Plain rounding would lose small steps. refused = an error;
+    stochastic_rounding = rounded up or down at random, unbiased (`adamw_8bit` only); float32_masters = the optimizer
+    keeps a float32 copy. Float32 weights do not change."""
 
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-3
     """Largest learning rate of AdamW; the schedule gives the fraction of it that a step uses."""
@@ -245,9 +245,9 @@ class ShardedLearnerConfig(LearnerConfig, slot="learner"):
     ranks: Annotated[int, Field(ge=1)] | None = None
     """Number of processes that the run must have; None = as many as were started."""
     gather: Literal["auto", "every_pass", "once_a_step"] = "auto"
-    """When shards are gathered. every_pass = for each layer of each pass, which needs the least memory; once_a_step =
-    once per optimizer step, which is faster; auto = once_a_step if there are several ranks and whole weights and
-    gradients take at most a third of the memory."""
+    """When shards are gathered. every_pass = for each layer of each pass; it needs the least memory. once_a_step = once
+    per optimizer step; it is faster. auto = once_a_step if there are several ranks, and whole weights and gradients
+    take at most a third of the memory."""
     timeout: Annotated[float, Field(gt=0, le=604_800)] = 600.0
     """Seconds that a rank waits for the others within a pass before it fails; at most a week."""
 

@@ -17,7 +17,7 @@ from groupwise.parts import Algorithm, EstimatorPart, Finite, GrouperPart, NotNe
 def after_vgpo(*, k: Finite = 0.1) -> Algorithm:
     """After VGPO (ours; reviews of its ADAE tell the properties, not the equation): GRPO plus a fraction of the return.
 
-    A_i = (R_i - mean(R)) / std(R) + k * R_i;   where all rollouts earned the same, exactly k * R
+    A_i = (R_i - mean(R)) / std(R) + k * R_i;   exactly k * R if all R are equal
 
     Choices: k is ours. Returns must not be negative. In the source, k counts only in the first sampling steps, which a
     language model does not have; its values of single steps are not here. The only rollout of a task gets k * R. Clip

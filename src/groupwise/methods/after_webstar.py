@@ -24,7 +24,8 @@ def after_webstar(*, above: Finite = 5.0) -> Algorithm:
     """After WebSTAR (ours; its filter of steps is published for fine-tuning): GRPO on steps with which the judge
     agrees.
 
-    A praised rollout trains on its steps of score > above, a blamed one on those of score <= above;   scores 0 to 10
+    A rollout with a positive advantage trains on its steps of score > above, one with a negative advantage on those of
+    score <= above;   scores 0 to 10
 
     Choices: those of the filter `scored_steps`. The source asks a language model for scores. Here the environment's
     expert judges by rule (the scorer `expert_score`), so results say nothing about the published method. To use your

@@ -12,7 +12,7 @@ from groupwise.parts import Algorithm, Finite, Part, SignalPart
 
 @method
 def ngrpo(*, best: Finite = 1.0, virtual: NonNegativeInt = 1, eps: Finite = 1e-6, reference: bool = False) -> Algorithm:
-    """NGRPO (github.com/nangongrui-ngr/NGRPO): a made-up perfect rollout in each group, so that all-wrong groups teach.
+    """NGRPO (github.com/nangongrui-ngr/NGRPO): a made-up perfect rollout in each group, so that all-wrong groups train.
 
     A_i = (R_i - mean(R + {best})) / (std(R + {best}) + eps)
 

@@ -245,9 +245,8 @@ class CrossContextReplay(Part, slot="replay"):
     max_log_ratio: PositiveFloat | None = 1.0
     """How far the policy may have moved from a past rollout, in nats per token; None = any distance."""
     ratio: MeasuredAgainst = "stored"
-    """What the ratio of a replayed token is taken against: the log-prob `stored` when it was sampled, or the one
-    `recomputed` by the current policy, so that it begins at 1.
-    """
+    """The log-prob that the ratio of a replayed token compares with: `stored` when it was sampled, or `recomputed` by
+    the current policy. A recomputed ratio begins at 1."""
     solved_at: float = 0.5
     """The smallest score of a right rollout."""
 
@@ -305,9 +304,8 @@ class HistoryKeyedReplay(Part, slot="replay"):
     max_log_ratio: PositiveFloat | None = 1.0
     """How far the policy may have moved from a past rollout, in nats per token; None = any distance."""
     ratio: MeasuredAgainst = "stored"
-    """What the ratio of a replayed token is taken against: the log-prob `stored` when it was sampled, or the one
-    `recomputed` by the current policy, so that it begins at 1.
-    """
+    """The log-prob that the ratio of a replayed token compares with: `stored` when it was sampled, or `recomputed` by
+    the current policy. A recomputed ratio begins at 1."""
 
     def __call__(
         self, groups: Sequence[Sequence[Trajectory]], past_rollouts: PastRollouts, *, version: int, draw: Draw

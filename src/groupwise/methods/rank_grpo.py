@@ -155,8 +155,8 @@ class RankedItems:
     relevance: tuple[list[float], ...]
     """How relevant each item of each step is (S)."""
     span: IntArray
-    """Of each token (K): the rank of its item from 0; with n ranks, n beyond the last, n + 1 for the end of a list that
-    is not too long, n + 2 around the list."""
+    """The rank of each token's item, from 0 (K). With n ranks, tokens beyond the last item have n.
+    The end of a list that is not too long has n + 1. Tokens around the list have n + 2."""
 
 
 def read_items(table: StepTable, tokens: TokenTable) -> RankedItems:

@@ -35,12 +35,12 @@ def rec(
     far_high: Finite = 2.0,
     by_answer: bool = False,
 ) -> Algorithm:
-    """REC (2025, arXiv:2509.24203): REINFORCE on Dr. GRPO's credit, without the tokens whose ratio went too far.
+    """REC (2025, arXiv:2509.24203): REINFORCE on Dr. GRPO's advantage, without the tokens whose ratio went too far.
 
     A_i = R_i - mean(R);   l = -A * logp * keep(rho, A) * (sg(rho) if weighted else 1);   loss = sum_t l_t / tokens
 
     Choices: the default is the source's OneSide-NoIS; `weighted=True` is OneSide-IS, `region="two_side"` with it
-    TwoSide-IS, `region="ring"` Ring-NoIS. `by_answer=True` is REC-GSPO: one geometric ratio an answer, each answer
+    TwoSide-IS, `region="ring"` Ring-NoIS. `by_answer=True` is REC-GSPO: one geometric ratio per answer, each answer
     counts the same. Bounds that are not given are 0.2 and 0.2, for answers 3e-4 and 4e-4. Ratios are against the
     log-probs that the engine gave, since the source is about the policy that sampled; it costs no forward pass. No KL.
     """

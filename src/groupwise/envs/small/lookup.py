@@ -46,7 +46,7 @@ class Lookup(Part, slot="env", self_contained=True):
     hops: Annotated[int, Field(ge=0, le=4)] = 2
     """Searches that an answer needs; 0 = the facts are given."""
     num_people: Annotated[int, Field(ge=3, le=len(PEOPLE))] = 5
-    """People in the world."""
+    """People per task."""
     max_steps: Annotated[int, Field(ge=1)] = 8
     """Steps before a rollout is truncated."""
     success_reward: float = 1.0

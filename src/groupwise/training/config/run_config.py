@@ -78,15 +78,15 @@ class RolloutConfig(Part):
     env_timeout: Annotated[float, Field(gt=0)] = 30.0
     """Seconds an environment in a worker process may take for one action."""
     lag: Literal[0, 1, "free"] = 0
-    """Whether rollouts are sampled while the learner learns. 0 = synchronous. 1 = one-step off-policy: the next
-    update's rollouts are sampled with the weights of the update before; the run is bit-exact reproducible. free = fully
-    asynchronous: rollouts also continue during weight syncs; the run is not reproducible."""
+    """Whether rollouts are sampled while the learner learns. 0 = synchronous. 1 = one-step off-policy: rollouts
+    are sampled with weights that are one update older; the run is bit-exact reproducible. free = fully asynchronous:
+    rollouts also continue during weight syncs; the run is not reproducible."""
     max_staleness: Count = 1
     """At a lag above 0: the highest staleness of a rollout, in policy versions, when it is trained. With `free`,
     rollouts are requested that many updates ahead; none is discarded."""
     corrects_lag: bool = True
-    """Whether, at a lag above 0, the loss gets truncated importance weights (`truncate`, if its `old` is the learner
-    and it has no correction yet) and the filters get `staleness` with `max_staleness`."""
+    """Whether two corrections are added at a lag above 0: truncated importance weights, and the filter `staleness` with
+    `max_staleness`. The weights (`truncate`) are added if the loss has `old = "learner"` and no correction yet."""
 
     @field_validator("lag", mode="before")
     @classmethod
