@@ -102,7 +102,8 @@ class Settings:
             + (f"\n{table}" if (table := make_table(entry, base="../")) else "")
             for kind, entry in self.read_kinds(slot).items()
         ]
-        head = f"# {slot}: kinds and settings\n\n{WRITTEN}\n\n{about}\n\nIn a run file: {name_places(where)}. "
+        place = f"In a run file: {name_places(where)}. " if where else ""
+        head = f"# {slot}: kinds and settings\n\n{WRITTEN}\n\n{about}\n\n{place}"
         own = "A class of your own needs these [methods](../../howto/extending/slots.md).\n"
         return "\n".join([head + own, *kinds])
 

@@ -135,6 +135,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
         None,
         "nothing",
     ),
+    ("state_rule", "__call__", 3, "the int 3"),
     ("model", "open", "model", "a str"),
 ]
 

@@ -46,6 +46,7 @@ CATALOGUES: Mapping[str, tuple[str, ...]] = {
     "learner": ("learner",),
     "critic": ("learner",),
     "weight_sync": ("learner",),
+    "state_rule": ("agents",),
 }
 """The packages whose `CATALOGUE` may have kinds of a slot. They are named, not imported: they are layers above this."""
 

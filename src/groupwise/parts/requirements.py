@@ -381,6 +381,11 @@ REQUIRED: Mapping[str, Mapping[str, Required]] = {
         "open": Required("(model, loss, *, temperature)", f"an object with {', '.join(LEARNER)}", _has(*LEARNER))
     },
     "weight_sync": {"open": Required("(folder)", "an object with sync", _has("sync"))},
+    "state_rule": _called(
+        "(messages)",
+        "text, or None if the call cannot be compared",
+        lambda result, arguments: result is None or isinstance(result, str),
+    ),
     "model": {
         "open": Required(
             "(*, words, seed)",

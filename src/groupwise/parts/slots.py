@@ -212,6 +212,15 @@ class Critic(Protocol):
     def __call__(self, value_T: Any, old_T: Any, return_T: Any) -> Any: ...
 
 
+class StateRule(Protocol):
+    """Says from which state a model call of an agent starts: a key, or None = not comparable.
+
+    `messages` is the conversation so far, in OpenAI's chat form. Calls of two rollouts with equal keys are compared.
+    """
+
+    def __call__(self, messages: Sequence[Mapping[str, Any]]) -> str | None: ...
+
+
 GrouperPart = Annotated[Grouper, Slot("grouper")]
 SignalPart = Annotated[Signal, Slot("signal")]
 BaselinePart = Annotated[Baseline, Slot("baseline")]
@@ -228,6 +237,7 @@ HintPart = Annotated[Hint, Slot("hint")]
 CriticPart = Annotated[Critic, Slot("critic")]
 PairingPart = Annotated[Pairing, Slot("pairing")]
 LossPart = Annotated[Loss, Slot("loss")]
+StateRulePart = Annotated[StateRule, Slot("state_rule")]
 
 
 # The slot `engine`. It is here, without torch, because run files are read without torch; the protocol of an engine is
