@@ -175,7 +175,7 @@ def train_small(file: Path, settings: Sequence[str], folder: Path) -> dict[str, 
 
 def evaluate(run: Path) -> list[str]:
     """What `groupwise evaluate` prints, line by line."""
-    words = ["evaluate", str(run), "--seeds", "1"]
+    words = ["evaluate", str(run), "--seeds", "1", "--trust"]  # vLLM is a program that the run names
     printed = CliRunner().invoke(make_app(), words, catch_exceptions=False).stdout
     return [line.rstrip() for line in printed.replace(str(run), run.name).splitlines() if line.strip()]
 

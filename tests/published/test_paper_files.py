@@ -92,4 +92,5 @@ def test_its_head_says_how_to_run_it_and_what_it_needs(name: str) -> None:
     text = (PAPERS / f"{name}.toml").read_text(encoding="utf-8")
     head = " ".join(line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#"))
     assert f"groupwise train examples/papers/{name}.toml" in head
+    assert head.count("groupwise evaluate") == head.count(f"groupwise evaluate runs/{name} --trust")  # it starts vLLM
     assert [word for word in ("Not run", "Sources: ", "What differs", "Needs: ", "Cost: ") if word not in head] == []
