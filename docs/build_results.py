@@ -36,7 +36,13 @@ from table_text import interval, percent, result, success, table, times
 
 DOCS = Path(__file__).parent
 FULL = DOCS.parent / "benchmarks" / "pages"
-PAGES = (FULL / "results.md", FULL / "performance.md", FULL / "line_credit.md", FULL / "aliased.md")
+PAGES = (
+    FULL / "results.md",
+    FULL / "performance.md",
+    FULL / "line_credit.md",
+    FULL / "aliased.md",
+    DOCS / "why" / "papers.md",
+)
 PAGES_WITHOUT_TABLES = (FULL / "prefix_sharing.md",)
 """Pages that quote records and have none of these tables: only commits are written there."""
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n)(?:\|.*\n)*")
@@ -337,6 +343,26 @@ def engine_profile() -> str:
     return table(("milliseconds per turn", *parts), rows)
 
 
+def small_papers() -> str:
+    """The run files of papers with a small model: what ran, and how long it took."""
+    rows = []
+    for run in result("papers")["runs"]:
+        seconds, updates = run["seconds"], run["updates"]
+        rows.append(
+            [
+                f"`{run['file']}`",
+                run["engine"],
+                *(f"{value:.0f}" for value in seconds.values()),
+                f"{updates['learner/optimizer_steps'][-1]:.0f}",
+                "yes" if min(updates["learner/grad_norm"]) > 0 else "no",
+                "yes" if run["the exported model has the same"] else "no",
+            ]
+        )
+    stages = [f"{stage}, s" for stage in result("papers")["runs"][0]["seconds"]]
+    head = ("run file", "engine", *stages, "optimizer steps", "gradients", "exported model evaluates alike")
+    return table(head, rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     made.__name__: made
     for made in (
@@ -346,7 +372,7 @@ TABLES: dict[str, Callable[[], str]] = {
         *(line_credit, line_learning, line_learning_by_episodes),
         *(gpu_update, overlap, overlap_seconds, vllm_update, loop, engine, past_rollouts, envs, own_envs),
         *(engine_vllm, engine_profile, gpu_hours),
-        *(depth_gains, depth_choices, depth_keys, depth_levels, depth_proposition),
+        *(small_papers, depth_gains, depth_choices, depth_keys, depth_levels, depth_proposition),
     )
 }
 """Each table by the name that a page gives it."""
