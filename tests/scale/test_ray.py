@@ -152,7 +152,7 @@ def test_fewer_gpus_than_asked_are_one_sentence(file: Path, tmp_path: Path) -> N
             command.finish()
         log = " ".join(command.log.read_text(encoding="utf-8").split())
     assert "2 times 0.25 CPUs and 1 GPUs are requested, but the cluster has" in log
-    assert log.endswith("0 GPUs; ask for less, or add nodes")
+    assert log.endswith("0 GPUs; request less, or add nodes")
     assert not (tmp_path / "run").exists()
 
 
