@@ -49,7 +49,7 @@ def credit_steps(table: StepTable, **settings: float) -> np.ndarray:
     return methods.turn_ppo(whiten=False, **settings).advantage(table).values
 
 
-@states("ppo", "Where all values are 0, `ppo(whiten=False)` gives each token its remaining return: `token_return`")
+@states("ppo", "If all values are 0, `ppo(whiten=False)` gives each token its remaining return: `token_return`")
 @given(seed=SEEDS, gamma=PARTS)
 def test_without_values_a_token_gets_what_followed_to_the_bit(seed: int, gamma: float) -> None:
     drawn = with_level(draw(seed), 0.0)
@@ -58,7 +58,7 @@ def test_without_values_a_token_gets_what_followed_to_the_bit(seed: int, gamma: 
     assert np.array_equal(credit_tokens(drawn, gamma=gamma, lam=1.0), returns.values)
 
 
-@states("turn_ppo", "Where all values are 0, `turn_ppo(lam=1, whiten=False)` gives each step its discounted return")
+@states("turn_ppo", "If all values are 0, `turn_ppo(lam=1, whiten=False)` gives each step its discounted return")
 @given(seed=SEEDS, gamma=PARTS)
 def test_without_values_a_step_gets_what_followed_to_the_bit(seed: int, gamma: float) -> None:
     table, _ = tables_of_turns(with_level(draw(seed), 0.0))
@@ -79,7 +79,7 @@ def test_a_constant_value_is_a_baseline(seed: int, level: float) -> None:
 
 @states(
     "turn_ppo",
-    "Where every response is one token, `turn_ppo(whiten=False)` = `ppo(whiten=False)` at the same",
+    "If every response is one token, `turn_ppo(whiten=False)` = `ppo(whiten=False)` at the same",
 )
 @given(seed=SEEDS, gamma=PARTS, lam=PARTS)
 def test_turns_of_one_token_are_tokens(seed: int, gamma: float, lam: float) -> None:
@@ -115,7 +115,7 @@ def test_what_came_before_changes_nothing(seed: int, gamma: float, lam: float) -
     assert np.array_equal(before, after)
 
 
-@states("turn_ppo", "With exact values, in a world without chance, `turn_ppo(lam=0, whiten=False)` gives the true")
+@states("turn_ppo", "With exact values, in a deterministic environment, `turn_ppo(lam=0, whiten=False)` gives the true")
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 @pytest.mark.parametrize("name", [name for name in TINY if name != "noise"])
 def test_exact_values_make_exact_advantages(name: str, gamma: float) -> None:

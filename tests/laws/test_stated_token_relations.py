@@ -82,7 +82,7 @@ def test_token_weights_of_one_give_each_token_the_credit_of_its_step_to_the_bit(
     assert made.trains.all()
 
 
-@states("bcpg_nsa", "`bcpg_nsa(beta=1, tau=0)` has the loss of `asymre(shift=0)`, REINFORCE, but that each answer")
+@states("bcpg_nsa", "`bcpg_nsa(beta=1, tau=0)` has the loss of `asymre(shift=0)`, REINFORCE, but each answer")
 @given(tokens=drawn_updates)
 def test_bcpg_without_its_weight_and_square_is_reinforce(tokens: list[Token]) -> None:
     part, plain = methods.bcpg_nsa(beta=1.0, tau=0.0).loss, methods.asymre(shift=0.0).loss
