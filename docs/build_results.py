@@ -345,8 +345,9 @@ def engine_profile() -> str:
 
 def small_papers() -> str:
     """The run files of papers with a small model: what ran, and how long it took."""
+    runs = [run for name in ("papers", "papers_vllm") for run in result(name)["runs"]]
     rows = []
-    for run in result("papers")["runs"]:
+    for run in runs:
         seconds, updates = run["seconds"], run["updates"]
         rows.append(
             [
@@ -358,7 +359,7 @@ def small_papers() -> str:
                 "yes" if run["the exported model has the same"] else "no",
             ]
         )
-    stages = [f"{stage}, s" for stage in result("papers")["runs"][0]["seconds"]]
+    stages = [f"{stage}, s" for stage in runs[0]["seconds"]]
     head = ("run file", "engine", *stages, "optimizer steps", "gradients", "exported model evaluates alike")
     return table(head, rows)
 
