@@ -15,9 +15,11 @@ from tests.mutation.check_planted_bugs import (
     Explanation,
     PlantedBug,
     count_by_package,
+    count_left,
     fill_table,
     find_differences,
     read_explanations,
+    read_left,
     spell_bug,
     tabulate_explanations,
 )
@@ -54,12 +56,15 @@ def test_a_survivor_that_is_not_explained_is_found_and_so_is_an_explanation_of_n
     assert find_differences(BUGS, explain(a, a, b)) == ([c], [b])
 
 
-def test_bugs_are_counted_by_package() -> None:
-    assert count_by_package(BUGS).split("\n")[2:] == [
-        "| `groups` | 3 | 1 | 2 |",
-        "| `losses` | 1 | 0 | 1 |",
-        "| all | 4 | 1 | 3 |",
+def test_bugs_are_counted_by_package_and_the_page_says_how_many_are_left() -> None:
+    left = count_left(find_differences(BUGS, explain(BUGS[0].text))[0])
+    table = count_by_package(BUGS, left)
+    assert table.split("\n")[2:] == [
+        "| `groups` | 3 | 1 | 1 | 1 |",
+        "| `losses` | 1 | 0 | 0 | 1 |",
+        "| all | 4 | 1 | 1 | 2 |",
     ]
+    assert read_left(f"# Planted bugs\n\n{table}\n") == left == {"groups": 1, "losses": 1}
 
 
 def test_reasons_are_counted_by_module_and_the_most_frequent_comes_first() -> None:
