@@ -39,6 +39,7 @@ SEAMS = {
     "engine": "engine",
     "learner": "learner",
     "weight_sync": "learner",
+    "state_rule": "../agents/state_rules",
 }
 """Slots that have a page of their own under docs/howto/extending."""
 

@@ -23,6 +23,7 @@ PYTHON_RUN_BY = {
     "README.md": "tests/architecture/test_documents.py",
     "docs/howto/alarms.md": "tests/unit/training/test_python_runs.py",
     "docs/howto/audit.md": "tests/end_to_end/test_audit_page.py",
+    "docs/howto/agents/state_rules.md": "tests/end_to_end/test_state_rules_page.py",
     "docs/reference/envs/aliased.md": "tests/unit/envs/test_environments_page.py",
     "benchmarks/pages/line_credit.md": "tests/unit/envs/test_environments_page.py",
     "docs/learn/idea_to_model.md": "tests/end_to_end/idea_to_model.py",

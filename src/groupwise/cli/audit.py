@@ -1,4 +1,7 @@
-"""`groupwise audit`: statistics of recorded rollouts, and the advantages that several methods give them."""
+"""`groupwise audit`: statistics of recorded rollouts, and the advantages that several methods give them.
+
+With `--state`: what several state rules would compare in recorded sessions of agents.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.cli.arguments import Format, MapEntries, Trust, argument, build_algorithm, flag, option, read_column_map
+from groupwise.cli.audit_states import audit_states
 from groupwise.cli.screen import (
     errors,
     file_progress,
@@ -40,7 +44,9 @@ METHODS = ("grpo", "gigpo", "hgpo")
 
 
 def audit(
-    file: Annotated[Path, argument("ROLLOUTS", "Rollouts (.jsonl, .jsonl.gz or .parquet), or a run folder.")],
+    file: Annotated[
+        Path, argument("ROLLOUTS", "Rollouts (.jsonl, .jsonl.gz or .parquet), a run folder, or sessions with --state.")
+    ],
     method: Annotated[
         list[str] | None,
         option("NAME", "Method: NAME, NAME:KEY=VALUE,... or a run file. Repeatable; default: grpo, gigpo and hgpo."),
@@ -49,10 +55,26 @@ def audit(
     gamma: Annotated[float, option("NUMBER", "Discount factor of the compared returns.", min=0, max=1)] = 0.95,
     format: Format = "auto",
     map_: MapEntries = None,
+    state: Annotated[
+        str | None, option("RULE,...", "Audit sessions of an agent under state rules, e.g. exchange,last_tool_result.")
+    ] = None,
+    writes: Annotated[
+        str | None, option("TOOL,...", "With --state: tools that change the environment, e.g. send_*,book.")
+    ] = None,
+    ignore: Annotated[
+        str | None, option("TOOL,...", "With --state: tools whose calls do not count; default: think.")
+    ] = None,
     as_json: Annotated[bool, flag("--json", "Print the audit as JSON.")] = False,
     trust: Trust = False,
 ) -> None:
     """Audit recorded rollouts under several methods. Groups, histories and advantages are compared."""
+    if state is not None:
+        if map_ or format != "auto":
+            raise ConfigError("--state recognises the form of sessions by itself; leave --format and --map out")
+        audit_states(file, state, writes=writes, ignore=ignore, method=method, as_json=as_json)
+        return
+    if writes is not None or ignore is not None:
+        raise ConfigError("--writes and --ignore are settings of state rules; add --state, e.g. --state exchange")
     algorithms = {name: build_algorithm(name) for name in method or METHODS}
     if not method and (file / CONFIG).is_file():
         algorithms |= _load_own_algorithm(file)
