@@ -158,10 +158,10 @@ def test_settings_of_an_environment_that_is_checked() -> None:
     [
         "[" * 100_000,
         "9" * 5000,
-        '{"schema": 1, "schema": 1}',
-        '{"schema": 1, "seal": "", "env": 5, "task_sets": {}}',
-        '{"schema": 1, "seal": "", "env": {}, "task_sets": {"train": {"tasks": [[]], "hash": ""}}}',
-        '{"schema": 1, "seal": "", "env": {}, "task_sets": {"train": {"tasks": "abc", "hash": ""}}}',
+        '{"schema": 2, "schema": 2}',
+        '{"schema": 2, "seal": "", "env": 5, "task_sets": {}}',
+        '{"schema": 2, "seal": "", "env": {}, "task_sets": {"train": {"tasks": [[]], "hash": ""}}}',
+        '{"schema": 2, "seal": "", "env": {}, "task_sets": {"train": {"tasks": "abc", "hash": ""}}}',
         "\ufeff",
     ],
 )

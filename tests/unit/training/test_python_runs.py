@@ -46,7 +46,7 @@ def test_report_inspect_evaluate_and_resume_work_on_it(groupwise: Command, tmp_p
     assert groupwise("evaluate", "run", "--dry-run", "--seeds", "1").status == 0
     ran = groupwise("train", "--resume", "run", "--set", "training.updates=2")
     assert ran.status == 0, ran.err
-    assert ran.err.strip() == "changed since the run began: training.updates was 1, is 2"
+    assert ran.err.strip() == "changed since the run began: training.updates was 1, is 2\nresumes after update 1 of 2"
     with open_run(small_config(updates=2), tmp_path / "whole") as whole:
         train(whole)
     with open_run(load_run(tmp_path / "run"), tmp_path / "run", read_only=True) as again:

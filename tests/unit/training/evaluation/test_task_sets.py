@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +21,6 @@ from groupwise.store.journal import Journal
 from groupwise.store.run_folder import RunPaths
 from groupwise.training import LocalEngine
 from groupwise.training.alarms import find_best_number, is_finished, is_out_of_patience
-from groupwise.training.checkpoints import open_run_at
 from groupwise.training.config.run_config import EvaluatedTaskSet, EvaluationConfig, RolloutConfig
 from groupwise.training.evaluation.evaluate import evaluate_run
 from groupwise.training.evaluation.summary import Evaluation, group_rows, make_verdict
@@ -336,28 +333,3 @@ def test_only_some_tasks_can_be_evaluated(tmp_path: Path) -> None:
     assert {row.task for row in evaluation.rows} == set(ids), "also beyond the first `tasks`"
     with pytest.raises(ConfigError, match="an evaluation needs tasks and seeds"):
         evaluate_run(run, only=["nowhere"], write=False)
-
-
-def test_an_older_journal_is_read_and_gets_names_when_it_is_written(tmp_path: Path) -> None:
-    runs.run_to_end(tmp_path, evaluated(1, task_sets=None))
-    path, rows = RunPaths(tmp_path).journal, rows_of(tmp_path)
-    with sqlite3.connect(path) as database:  # as it was before task sets had names
-        database.executescript(
-            """
-            CREATE TABLE before (number INTEGER NOT NULL, split TEXT NOT NULL, seed INTEGER NOT NULL, task TEXT
-                NOT NULL, rollout INTEGER NOT NULL, task_set TEXT NOT NULL, tags TEXT NOT NULL, stop TEXT NOT NULL,
-                success REAL, outcome REAL NOT NULL, steps INTEGER NOT NULL, tokens INTEGER,
-                PRIMARY KEY (number, split, seed, task, rollout)) WITHOUT ROWID;
-            INSERT INTO before SELECT number, split, seed, task, rollout, task_set, tags, stop, success, outcome,
-                steps, tokens FROM evaluations;
-            DROP TABLE evaluations;
-            ALTER TABLE before RENAME TO evaluations;
-            """
-        )
-    expected = [replace(row, score=None) for row in rows]
-    assert rows_of(tmp_path) == expected
-    evaluation = evaluate_run(open_run_at(evaluated(1), tmp_path), name="long")
-    assert rows_of(tmp_path) == sorted(
-        [*expected, *evaluation.rows], key=lambda row: (row.number, row.name, row.seed, row.task, row.rollout)
-    )
-    assert not math.isnan(evaluation.success)
