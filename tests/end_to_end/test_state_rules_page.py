@@ -43,7 +43,7 @@ def test_every_rule_is_on_the_page() -> None:
 
 
 def test_the_settings_fill_the_slot() -> None:
-    (settings,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    (settings,) = re.findall(r"```text\n(kind = .*?)```", PAGE, flags=re.DOTALL)
     rule = Slot("state_rule").fill(tomllib.loads(settings))
     assert rule == ExchangeStateRule(writes=("send_mail", "delete_*"))
 
