@@ -26,6 +26,7 @@ from groupwise.parts.part import Part
 from groupwise.system.errors import ConfigError, FileError, GroupwiseError, RecordError
 
 if TYPE_CHECKING:
+    from groupwise.agents import Ended, agent
     from groupwise.report.recorded_run import read_run
     from groupwise.training.config.run_config import RunConfig
     from groupwise.training.config.run_file import load_run
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LOADED_WHEN_ASKED = {
+    "agent": "groupwise.agents",
+    "Ended": "groupwise.agents",
     "RunObserver": "groupwise.training.observer",
     "RunConfig": "groupwise.training.config.run_config",
     "export_run": "groupwise.training.export",
@@ -65,6 +68,7 @@ __all__ = [
     "Algorithm",
     "ConfigError",
     "Credit",
+    "Ended",
     "FileError",
     "GroupwiseError",
     "Origin",
@@ -78,6 +82,7 @@ __all__ = [
     "Task",
     "Trajectory",
     "__version__",
+    "agent",
     "export_run",
     "load_run",
     "methods",

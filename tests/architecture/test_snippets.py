@@ -21,6 +21,7 @@ from tests.architecture.sources import PACKAGE, ROOT
 
 PYTHON_RUN_BY = {
     "README.md": "tests/architecture/test_documents.py",
+    "docs/howto/agents.md": "tests/end_to_end/test_agents.py",
     "docs/howto/alarms.md": "tests/unit/training/test_python_runs.py",
     "docs/howto/audit.md": "tests/end_to_end/test_audit_page.py",
     "docs/howto/agents/state_rules.md": "tests/end_to_end/test_state_rules_page.py",
@@ -101,13 +102,17 @@ def test_run_files_and_parts_of_them_decode(block: Block, tmp_path: Path, monkey
     (tmp_path / "prompts" / "mine.txt").write_text("$rollout", encoding="utf-8")  # docs/methods/r3.md names one
     for name in ("first.txt", "later.txt"):  # docs/howto/prompts.md names both
         shutil.copy(ROOT / "examples" / "prompts" / f"alfworld_{name}", tmp_path / "prompts" / name)
-    run: dict[str, Any] = {"env": {"kind": "identity"}, "model": {"kind": "tiny"}, **tomllib.loads(block.text)}
+    shutil.copytree(ROOT / "examples" / "agents", tmp_path / "examples" / "agents")  # docs/howto/agents.md
+    run: dict[str, Any] = {"model": {"kind": "tiny"}, **tomllib.loads(block.text)}
+    if "agent" not in run:
+        run.setdefault("env", {"kind": "identity"})
     algorithm = run.setdefault("algorithm", {})
     if "advantage" not in algorithm:
         algorithm.setdefault("method", "grpo")
     file = tmp_path / "run.toml"
     file.write_text(tomli_w.dumps(run), encoding="utf-8")
-    assert load_run(file).config()["env"]["kind"] == run["env"]["kind"]
+    player = "agent" if "agent" in run else "env"
+    assert load_run(file).config()[player]["kind"] == run[player]["kind"]
 
 
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.page)

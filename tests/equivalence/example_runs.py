@@ -24,8 +24,9 @@ from tests.unit.envs.shops import describe_item, item, publish
 from tests.unit.rollout.fake_endpoint import serve
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FILES = [path for path in sorted(EXAMPLES.rglob("*.toml")) if path.parent.name != "papers"]
-"""All but the experiments of papers: benchmarks/papers.py runs those small."""
+FILES = [path for path in sorted(EXAMPLES.rglob("*.toml")) if path.parent.name not in ("papers", "agents")]
+"""All but the experiments of papers, which benchmarks/papers.py runs small, and agents: tests/end_to_end/test_agents.py
+compares those with the built-in loop."""
 UPDATES = 2
 SMALL = (
     "device='cpu'",

@@ -1,7 +1,9 @@
-"""Agents of your own: which of their model calls are compared."""
+"""Agents of your own: a run gives each rollout a session, and records every call as a step with a state."""
 
 from __future__ import annotations
 
+from groupwise.agents.function_agent import FunctionAgent, agent
+from groupwise.agents.sessions import Ended, Session
 from groupwise.agents.state_rules import (
     ExchangeStateRule,
     LastToolResultStateRule,
@@ -14,15 +16,20 @@ from groupwise.parts.part import Part
 
 __all__ = [
     "CATALOGUE",
+    "Ended",
     "ExchangeStateRule",
+    "FunctionAgent",
     "LastToolResultStateRule",
     "NoneStateRule",
     "ResultsStateRule",
+    "Session",
     "ToolHistoryStateRule",
     "WritesStateRule",
+    "agent",
 ]
 
 CATALOGUE: dict[str, dict[str, type[Part]]] = {
+    "agent": {"function": FunctionAgent},
     "state_rule": {
         "exchange": ExchangeStateRule,
         "writes": WritesStateRule,

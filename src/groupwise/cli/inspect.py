@@ -134,7 +134,7 @@ def _show_overview(folder: RunFolder, *, as_json: bool) -> None:
         updates = {"task_sets": folder.task_sets, "updates": lines, "evaluations": verdicts}
         print_json(updates | {"alarms": alarms, "changes": changes})
         return
-    env = (folder.setting("env") or {}).get("kind", "")
+    env = (folder.setting("env") or folder.setting("agent") or {}).get("kind", "")
     console.print(
         f"[bold]{escape(folder.name)}[/]: {escape(folder.describe_method())}{escape(f' on {env}' if env else '')}"
     )

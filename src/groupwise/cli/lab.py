@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from groupwise.cli.arguments import Set, Trust, Unset, argument, flag, load_run_file, need_trainer, option
 from groupwise.cli.screen import errors, make_table, output, print_json, print_line
 from groupwise.parts.part import check_may_open
-from groupwise.system.errors import FileError
+from groupwise.system.errors import ConfigError, FileError
 from groupwise.system.json_text import to_json
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def lab(
         if out.is_dir() or not os.access(out if out.exists() else folder, os.W_OK):
             raise FileError(f"--out {out}: no permission to write this file; choose another one")
     config = load_run_file(file, set_, unset)
+    if config.agent is not None:
+        raise ConfigError(f"{file}: agent: the lab continues rollouts from copies, and an agent cannot be copied")
     check_may_open(config.env)
     counts = {"tasks": tasks, "rollouts": rollouts, "updates": updates, "gamma": gamma, "seed": config.seed}
     chosen = list(method) if method else None

@@ -93,6 +93,8 @@ def _read_run_env(path: Path, settings: Sequence[str]) -> Part:
     """The environment of a run file. Its other sections are not read, because they need the trainer."""
     file = read_run_file(path)
     section = file.content.get("env")
+    if section is None and "agent" in file.content:
+        raise ConfigError(f"{path}: the tasks of an agent are the rows of its file, agent.tasks.path; read them there")
     if section is None:
         raise ConfigError(f"{path}: section [env] is missing; give it a `kind`")
     if not isinstance(section, str | dict):

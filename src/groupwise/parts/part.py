@@ -37,6 +37,7 @@ CATALOGUES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("token_credit", "loss", "pairing", "ratio", "surrogate", "correction", "penalty"), OF_ALGORITHMS),
     **dict.fromkeys(("aggregate", "scorer", "judge"), OF_ALGORITHMS),
     "env": ("envs",),
+    "agent": ("agents",),
     "model": ("models",),
     "engine": ("training",),
     **dict.fromkeys(("history", "action_parser", "reward", "shaper", "replay", "hint"), OF_ALGORITHMS),
@@ -188,12 +189,13 @@ def find_part_class(slot: str, kind: str, *, key: Sequence[str] = ()) -> type[Pa
 
 
 def check_may_open(part: object) -> None:
-    """If a run is only read, raise a ConfigError for an environment, or one inside it, that is not self-contained."""
+    """If a run is only read, raise a ConfigError for an agent, or an environment that is not self-contained."""
     assert isinstance(part, Part), "a slot is filled by parts"
     for env in part.parts():
-        if env.slot == "env" and not env.self_contained and not may_run():
+        if env.slot in ("env", "agent") and not env.self_contained and not may_run():
+            what = "agent" if env.slot == "agent" else "environment"
             raise ConfigError(
-                f"the environment {kind_of(type(env))!r} is {WITHOUT_TRUST}: it uses files, packages, processes or "
+                f"the {what} {kind_of(type(env))!r} is {WITHOUT_TRUST}: it uses files, packages, processes or "
                 "servers that this run names; add --trust if you trust the author of the run"
             )
 

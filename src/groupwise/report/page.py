@@ -96,7 +96,7 @@ def render_page(folder: RunFolder, *, method: str, note: str = "") -> str:
         "time": show_time(folder),
         "settings": folder.config_text.strip().splitlines(keepends=True),
     }
-    env = name_kind(folder.setting("env"))
+    env = name_kind(folder.setting("env") or folder.setting("agent"))
     has_details = any(  # token credit, channels or pairs
         group.pairs is not None
         or any(step.tokens is not None or step.channels for rollout in group.members for step in rollout.steps)
@@ -143,7 +143,7 @@ def _list_info(folder: RunFolder, method: str, note: str) -> dict[str, str]:
     task_sets = ", ".join(f"{split}{NO_BREAK}{shorten_hash(digest)}" for split, digest in folder.task_sets.items())
     return {
         "method": f"{method} ({note})" if note else method,
-        "environment": describe_part(folder.setting("env")),
+        "environment": describe_part(folder.setting("env") or folder.setting("agent")),
         **({"task sets": task_sets} if task_sets else {}),
         "model": describe_part(folder.setting("model")),
         "seed": NO_NUMBER if seed is None else str(seed),

@@ -153,11 +153,11 @@ def _list_info(variants: Sequence[VariantRuns], results: Results | None) -> dict
     of = f" of {max(planned):,}" if planned != made and None not in planned else ""  # type: ignore[type-var]
     kinds = {
         section: ", ".join(filter(None, dict.fromkeys(name_kind(run.settings.get(section)) for run in runs)))
-        for section in ("env", "model")
+        for section in ("env", "agent", "model")
     }
     info = {
         "runs": f"{format_count(len(variants), 'variant')}, {format_count(len(runs), 'run')}",
-        "environment": kinds["env"],
+        "environment": ", ".join(filter(None, (kinds["env"], kinds["agent"]))),
         "model": kinds["model"],
         "updates": updates + of,
     }

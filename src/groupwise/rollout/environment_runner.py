@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from socket import socket
 from time import perf_counter
-from typing import Any, Protocol, Self, TypeVar, TypeVarTuple, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, TypeVarTuple, runtime_checkable
 
 from groupwise.data.records import StopReason, Task
 from groupwise.envs.environment import Environment, EnvironmentPart, Expert, Forkable, Observation, Outcome
@@ -30,6 +30,10 @@ from groupwise.system.errors import EnvironmentFault
 from groupwise.system.quoted_errors import MAX_SEARCHED_CHARACTERS, quote_error
 from groupwise.system.secrets import redact
 from groupwise.system.text import quote_line
+
+if TYPE_CHECKING:
+    from groupwise.engines.engine import Generation
+    from groupwise.rollout.prompts import Prompter
 
 Answer = TypeVar("Answer")
 Arguments = TypeVarTuple("Arguments")
@@ -100,6 +104,17 @@ class ConcurrentHost(Protocol):
 
         If `ear` becomes readable first, return no outcome.
         """
+
+
+@runtime_checkable
+class PromptingHost(Protocol):
+    """A runner of agents: they write their own prompts, and are told how their calls were answered."""
+
+    def use(self, prompter: Prompter) -> None:
+        """Make prompts with this prompter; the loop says it before it opens anything."""
+
+    def note(self, answers: Mapping[int, Generation]) -> None:
+        """What the engine sampled, by number; the actions that were read from it follow."""
 
 
 def open_host(env: EnvironmentPart, *, workers: int, timeout: float, rehearsed: Sequence[str] = ()) -> Host:

@@ -14,7 +14,7 @@ from groupwise.data.seeds import seeds_of
 from groupwise.engines.engine import Engine, Generation, Request, SubmittingEngine, VersionSpan, check_generations
 from groupwise.envs.environment import Observation, Outcome
 from groupwise.rollout.actions import Action, ActionParser
-from groupwise.rollout.environment_runner import ConcurrentHost, EnvTiming, Fault, Host
+from groupwise.rollout.environment_runner import ConcurrentHost, EnvTiming, Fault, Host, PromptingHost
 from groupwise.rollout.prompts import NO_OPENING, Exchange, Opening, Prompter
 from groupwise.system.errors import EngineFault, EnvironmentFault, GroupwiseError
 from groupwise.system.quoted_errors import quote_error_with_place
@@ -103,9 +103,12 @@ class Player:
         answer or environment is ready. The requests and their seeds are the same both ways, so the tokens are too.
 
         A fault of an environment ends its own rollout, with an error on the trajectory. Rollouts of one task must have
-        the same first observation. `waiting` counts steps and seconds of environments.
+        the same first observation, unless agents write it. `waiting` counts steps and seconds of environments.
         """
         waiting = waiting or EnvTiming()
+        agents = self.host if isinstance(self.host, PromptingHost) else None
+        if agents is not None:
+            agents.use(self.prompter)
         with waiting.during():
             first = self.host.open({number: rollout.task for number, rollout in enumerate(rollouts)})
         seen: dict[str, tuple[int, Observation]] = {}
@@ -118,7 +121,7 @@ class Player:
                 live[number] = LiveRollout(rollout, nothing, stop=shown.reason, error=shown.message)
                 continue
             other, before = seen.setdefault(task.id, (rollout.number, shown))
-            if before.text != shown.text or before.state_key != shown.state_key:
+            if agents is None and (before.text != shown.text or before.state_key != shown.state_key):
                 starts = [repr(quote_line(text, limit=100)) for text in (before.text, shown.text)]
                 raise EnvironmentFault(
                     f"task {task.id!r}: rollouts {other} and {rollout.number} start from different observations "
@@ -132,7 +135,7 @@ class Player:
             live[number] = LiveRollout(
                 rollout, shown, openings[task.id, shown.goal, hint], unhinted_opening=openings[task.id, shown.goal, ""]
             )
-        return LiveEpisodes(self, live, temperature, waiting).play_to_end()
+        return LiveEpisodes(self, live, temperature, waiting, agents).play_to_end()
 
 
 Move = tuple[Generation, Action]
@@ -150,6 +153,8 @@ class LiveEpisodes:
     live: Mapping[int, LiveRollout]
     temperature: float
     waiting: EnvTiming
+    agents: PromptingHost | None = None
+    """The runner, if agents write their own prompts."""
 
     def play_to_end(self) -> list[Trajectory]:
         """Run until all have ended; their trajectories, in the order of the rollouts."""
@@ -223,7 +228,7 @@ class LiveEpisodes:
                     f"{context}; shorten rollout.history, or load a model with a longer context"
                 )
             if reason:
-                if not step:
+                if not step and self.agents is None:
                     raise EngineFault(f"task {rollout.task.id!r}: {reason}")
                 state.stop, state.success, state.error = StopReason.TRUNCATED, False, reason
                 too_long.append(n)
@@ -261,6 +266,8 @@ class LiveEpisodes:
         read, moves = self.player.action_parser.read, dict[int, Move]()
         for (n, answer), text in zip(whole.items(), texts, strict=True):
             moves[n] = answer, read(text, stopped=answer.stopped, admissible=self.live[n].observation.admissible)
+        if self.agents is not None:
+            self.agents.note(whole)
         return moves
 
     def record(self, moves: Mapping[int, Move], outcomes: Mapping[int, Outcome | Fault]) -> list[int]:
@@ -319,7 +326,7 @@ class LiveEpisodes:
         """
         host, pending, moves = self.player.host, dict[Future[Generation], int](), dict[int, Move]()
         try:
-            with closing(_WakeupSocket()) as bell:
+            with closing(WakeupSocket()) as bell:
                 while active or pending or moves:
                     if requests := self.ask(active):
                         futures = engine.submit(list(requests.values()))
@@ -395,7 +402,7 @@ def _read_future(engine: object, future: Future[Generation]) -> Generation:
         raise EngineFault(f"the engine {type(engine).__name__}: a future raised {reason}; {ADVICE}") from error
 
 
-class _WakeupSocket:
+class WakeupSocket:
     """Any thread can ring it; code that waits for sockets can wait for it too."""
 
     def __init__(self) -> None:

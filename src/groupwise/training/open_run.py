@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from groupwise.agents.chat import AgentPrompter
 from groupwise.data.records import Task
 from groupwise.data.seeds import seed_of
 from groupwise.engines.engine import ClosingEngine, Engine, ReplicatedEngine, SubmittingEngine
@@ -197,6 +198,10 @@ def open_model(config: RunConfig, device: torch.device, *, learns: bool) -> tupl
 
 def open_prompter(config: RunConfig, tokenizer: Any) -> Prompter:
     rollout = config.rollout
+    if config.agent is not None:
+        return AgentPrompter(
+            tokenizer, earlier_replies=config.agent.earlier_replies, max_tokens=rollout.max_prompt_tokens
+        )
 
     def instruct(task: Task) -> str:
         return ask_instruction(find_environment(config.env, task))
@@ -292,8 +297,11 @@ def open_run_engine(
 def open_run_host(config: RunConfig) -> Host:
     """Open the environment runner.
 
-    Outside environments list their tasks and words there first: if they exit, only a worker ends.
+    Outside environments list their tasks and words there first: if they exit, only a worker ends. Agents have a runner
+    of their own.
     """
+    if config.agent is not None:
+        return config.agent.open_runner()
     splits = dict.fromkeys(["train", *(settings.split for settings in config.evaluation.by_name().values())])
     rehearsed = () if is_ours(config.env) else tuple(splits)
     return open_host(config.env, workers=config.num_workers, timeout=config.rollout.env_timeout, rehearsed=rehearsed)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from groupwise.agents.chat import AgentPrompter
 from groupwise.data.exact_values import read_fields, write_fields
 from groupwise.data.records import Task, Trajectory
 from groupwise.data.seeds import seed_of
@@ -142,6 +143,8 @@ class Run:
 
     @property
     def action_parser(self) -> ActionParser:
+        if isinstance(self.prompter, AgentPrompter):
+            return self.prompter.action_parser
         return continue_thought(self.config.rollout.action_parser, self.prompter.frame.thought)
 
     @property

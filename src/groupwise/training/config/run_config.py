@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field, field_validator, model_validator
 
+from groupwise.agents.function_agent import AgentSlot
 from groupwise.credit import EnvironmentReward, RewardSlot
 from groupwise.credit.filters import Staleness
 from groupwise.envs.environment import EnvironmentSlot
@@ -42,6 +43,10 @@ class ModelPart(Protocol):
 
     def open(self, *, words: tuple[str, ...], seed: int) -> tuple[Any, Any]:
         """Return the model and its tokenizer; `words` are for a tokenizer that is made from scratch."""
+
+
+OF_ENVIRONMENTS = ("history", "template", "system", "action_parser")
+"""Settings of rollouts that an agent does not have."""
 
 
 class RolloutConfig(Part):
@@ -303,8 +308,10 @@ class RunConfig(Part):
     shares_cores: bool = False
     """Whether `threads` is an upper limit (0 = none): the run uses fewer if fewer cores are free when it begins, or if
     OMP_NUM_THREADS is smaller. The number is stored with the run, because it changes the last digits of results."""
-    env: EnvironmentSlot
+    env: EnvironmentSlot = Field(default=None, validate_default=False)  # type: ignore[assignment]  # set below
     """The environment and its tasks."""
+    agent: AgentSlot | None = None
+    """The agent and its tasks, in place of an environment."""
     task_set: PathText = ""
     """A task set file of `groupwise tasks ENV --out FILE`; the run fails if its tasks differ from the file's. Empty =
     none."""
@@ -341,6 +348,37 @@ class RunConfig(Part):
         return self
 
     @model_validator(mode="after")
+    def _has_environment_or_agent(self) -> RunConfig:
+        if self.agent is None:
+            if self.env is None:
+                raise ValueError("it has neither an environment nor an agent; write a section [env] or [agent]")
+            return self
+        if self.env not in (None, self.agent):
+            raise ValueError("a run has an environment or an agent; leave out [env] or [agent]")
+        written = self.rollout.model_fields_set
+        refused = {
+            f"rollout.{name}": "an agent writes its own prompts, and its replies are read as messages"
+            for name in OF_ENVIRONMENTS
+            if name in written
+        }
+        if self.rollout.over_limit != "refuse":
+            refused["rollout.over_limit"] = "an agent is told that its prompt is too long"
+        if self.warm_start is not None:
+            refused["warm_start"] = "an agent has no expert"
+        if self.algorithm.hint is not None:
+            refused["algorithm.hint"] = "an agent writes its own prompts"
+        for part in self.algorithm.scorers or ():
+            if {"fork", "expert"} & {*getattr(part, "needs", ())}:
+                refused["algorithm.scorers"] = "an agent cannot be copied, and has no expert"
+        if not isinstance(self.rollout.plan, Flat):
+            refused["rollout.plan"] = "other plans than flat were not tried with agents"
+        if refused:
+            listed = "; ".join(f"{place}: {reason}" for place, reason in refused.items())
+            raise ValueError(f"settings that do not fit [agent]: {listed}. Leave them out")
+        object.__setattr__(self, "env", self.agent)  # its tasks are read like those of an environment
+        return self
+
+    @model_validator(mode="after")
     def _takes_small_steps(self) -> RunConfig:
         is_refused = getattr(self.training.learner, "bfloat16_weights", "refused") == "refused"
         if is_refused and getattr(self.model, "trains_in_bfloat16", False):
@@ -365,6 +403,15 @@ class RunConfig(Part):
                 "set checkpoints.keep = 1 for the latest only"
             )
         return self
+
+    def config(self) -> dict[str, Any]:
+        """All settings as plain data; those of environments are left out if there is an agent."""
+        config = super().config()
+        if self.agent is not None:
+            del config["env"]
+            for name in OF_ENVIRONMENTS:
+                del config["rollout"][name]
+        return config
 
     @property
     def num_workers(self) -> int:

@@ -219,6 +219,8 @@ def decode_run(
 def _check_sections(content: Mapping[str, Any]) -> None:
     """One error names every section that a run needs and that is missing."""
     needed = {"algorithm": "a `method`", "env": "a `kind`", "model": "a `kind`"}
+    if "agent" in content:
+        del needed["env"]
     missing = [f"[{name}] with {key}" for name, key in needed.items() if name not in content]
     if missing:
         raise ConfigError(f"sections are missing; write {', '.join(missing)}")

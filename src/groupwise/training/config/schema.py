@@ -54,7 +54,8 @@ def make_run_schema() -> dict[str, Any]:
     definitions["Algorithm"] = {"description": parts["description"], "oneOf": [*named, parts]}
     whole = definitions.pop("RunConfig")
     whole["properties"] = {"extends": {"type": "string", "description": ABOUT_EXTENDS}, **whole["properties"]}
-    whole["anyOf"] = [{"required": whole.pop("required")}, {"required": ["extends"]}]
+    needed = whole.pop("required")
+    whole["anyOf"] = [{"required": [*needed, player]} for player in ("env", "agent")] + [{"required": ["extends"]}]
     tidied: dict[str, Any] = _tidy({"$schema": DIALECT, **whole, "title": TITLE, "definitions": definitions})
     return tidied
 

@@ -106,6 +106,8 @@ def preview_run(
         task_ids: training tasks by id, or by the beginning of an id.
         responses: responses of the first steps, instead of the expert's or a possible action.
     """
+    if config.agent is not None:
+        raise ConfigError("agent: only a running agent writes prompts, and a preview runs none; preview an environment")
     check_algorithm(config)
     check_words(config)
     with open_run_host(config) as host:
