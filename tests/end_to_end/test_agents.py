@@ -178,7 +178,7 @@ def test_the_settings_of_a_run_of_agents_are_read_again(tmp_path: Path) -> None:
     [
         ('{"split": "train"}', "tasks.jsonl:1: there is no column 'id'; its columns are 'split'"),
         (
-            '{"id": 1, "split": "dev"}',
+            '{"id": 1, "split": "dev", "tag": "a"}',
             "tasks.jsonl:1: the column 'split' is 'dev'; write one of train, validation, test",
         ),
         (

@@ -55,7 +55,7 @@ class LiveAgent:
     """What was sampled for it."""
     conversations: list[Conversation] = field(default_factory=list)
     early_end: object = None
-    """How the agent ended while a call that nobody waits for was answered."""
+    """How the agent ended, if one of its calls was still being answered."""
 
 
 class AgentRunner:

@@ -379,10 +379,10 @@ def test_many_sessions_with_crashing_and_hanging_agents_lose_nothing() -> None:
             if call == 2 and number % 16 == 3:
                 raise OSError("crashed")
             if call == 2 and number % 16 == 7:
-                time.sleep(4)
+                time.sleep(9)
         return 1.0
 
-    played = play_agents(agent, lambda prompt: "Yes.", tasks=8, rollouts=4, engine=SubmittingScript, timeout=1.5)
+    played = play_agents(agent, lambda prompt: "Yes.", tasks=8, rollouts=4, engine=SubmittingScript, timeout=8)
     ends = {number: trajectory.stop for number, trajectory in enumerate(played)}
     assert {n for n, stop in ends.items() if stop == StopReason.ERROR} == {3, 19}
     assert {n for n, stop in ends.items() if stop == StopReason.TIMEOUT} == {7, 23}
