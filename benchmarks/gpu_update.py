@@ -95,7 +95,7 @@ def parts(update: dict[str, float]) -> dict[str, float]:
         "rollout: model": update["rollout: model"],
         "rollout: environments": update["rollout: environments"],
         "rollout: prompts and records": update["rollout"] - played,
-        "credit and samples": update["credit"],
+        "credit and samples": update["advantages"],
         "learn: pack": update["learn: pack"],
         "learn: model": update["learn"] - update["learn: pack"],
         "weight sync and weight check": update["sync"],

@@ -140,7 +140,7 @@ def stages_of(clock: Clock) -> dict[str, float]:
         "rollout: sampling": inside["rollout: engine"] - inside["rollout: model"],
         "rollout: environments": inside["rollout: environments"],
         "rollout: prompts and records": whole["rollout"] - inside["rollout: engine"] - inside["rollout: environments"],
-        "credit": whole["credit"],
+        "credit": whole["advantages"],
         "learn: pack": inside["learn: pack"],
         "learn: model": inside["learn: model"],
         "learn: loss and the rest": whole["learn"] - inside["learn: pack"] - inside["learn: model"],
