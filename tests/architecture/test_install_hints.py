@@ -24,6 +24,7 @@ LOOKED_UP = {
         "mkdocs-material",
         "mkdocstrings",
         "mlflow",
+        "openai",
         "pytest-xdist",
         "ray",
         "setuptools",

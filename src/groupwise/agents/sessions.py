@@ -100,7 +100,9 @@ class Session:
         try:
             import openai
         except ImportError:
-            raise ConfigError("session.client() needs a package that is not installed; pip install openai") from None
+            raise ConfigError(
+                "session.client() needs a package that is not installed; pip install 'groupwise[agent]'"
+            ) from None
         return openai.OpenAI(base_url=self.url, api_key=self.key, http_client=_open_transport())
 
     def reward(self, amount: float) -> None:
