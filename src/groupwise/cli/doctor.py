@@ -238,6 +238,7 @@ def _check_memory(sizes: Sizes) -> Finding:
 EXTRAS = {
     **dict.fromkeys(TRAINER, "train"),
     "pyarrow": "parquet",
+    "openai": "agent",
     **{name: name for name in ("pandas", "polars", "gymnasium", "datasets", "alfworld", "textworld")},
     "textworld-express": "textworld_express",
     "scienceworld": "scienceworld",

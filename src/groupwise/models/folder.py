@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -69,7 +70,7 @@ def resolve_path(path: str) -> str:
     """
     folder = Path(make_absolute(path))
     for place in (folder, Path(path).expanduser()):
-        if place.is_dir():
+        if os.path.isdir(place):  # a name that is too long for a path is no folder, and Path.is_dir would raise
             return str(place.resolve())
     return str(folder) if _must_be_folder(path, folder) else path
 
@@ -84,7 +85,7 @@ def check_folder(path: str, *, may_be_adapter: bool = True) -> None:
     Old names on the hub without an owner fail too: whether they load depends on the machine.
     """
     folder = Path(path).expanduser()
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return _check_content(folder)
     if "/" not in path:
         raise ConfigError(
@@ -108,7 +109,7 @@ def check_folder(path: str, *, may_be_adapter: bool = True) -> None:
 
 def _must_be_folder(path: str, folder: Path) -> bool:
     """Whether a path can only be a folder, because no name on the hub looks like it."""
-    return path.startswith((".", "~", "/")) or path.count("/") > 1 or ("/" in path and folder.parent.is_dir())
+    return path.startswith((".", "~", "/")) or path.count("/") > 1 or ("/" in path and os.path.isdir(folder.parent))
 
 
 def check_reachable(path: str) -> None:
@@ -116,7 +117,7 @@ def check_reachable(path: str) -> None:
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
-    if Path(path).expanduser().is_dir():
+    if os.path.isdir(Path(path).expanduser()):
         return
     with suppress(ValueError):  # not a valid name on the hub
         if isinstance(try_to_load_from_cache(path, CONFIG), str):
