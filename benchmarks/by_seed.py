@@ -130,5 +130,6 @@ def run_benchmark(comparison: Comparison, description: str | None, *, bases: Seq
     compared = {outcome: compare(records, bases, outcome) for outcome in ("after", "training")}
     print(json.dumps(compared, indent=2))
     commit = ", ".join(sorted({record["commit"] for record in records}))
-    command = describe_command(comparison.module, [])
+    chosen = ["--seeds", *map(str, options.seeds), "--variants", *options.variants]
+    command = describe_command(comparison.module, chosen)
     write_result({"commit": commit, "command": command, "comparison": compared, "runs": records}, options.write)

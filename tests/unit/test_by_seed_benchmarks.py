@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,18 @@ def test_variants_are_compared_with_each_base_before_them_at_the_same_seed() -> 
     deviation = (3 * 0.1**2 + 2 * 0.15**2) ** 0.5 / 2
     assert above["half_width"] == pytest.approx(2.776 * deviation / 5**0.5, rel=5e-3)
     assert rows["hgpo"]["above_gigpo"]["by_seed"] == [0.0, 0.0, 0.0, 0.0, 0.5]
+
+
+def test_the_recorded_command_names_the_seeds_and_the_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(job: tuple[int, str], **_: Any) -> dict[str, Any]:
+        return {"variant": job[1], "seed": job[0], "commit": "c", "after": 1.0, "training": 1.0}
+
+    monkeypatch.setattr(by_seed, "train_once", record)
+    monkeypatch.setattr(by_seed, "ProcessPoolExecutor", lambda *_, **__: ThreadPoolExecutor(1))
+    chosen, result = ["--seeds", "3", "5", "--variants", "ppo"], tmp_path / "result.json"
+    monkeypatch.setattr("sys.argv", ["critic", *chosen, "--write", str(result)])
+    by_seed.run_benchmark(critic.COMPARISON, None, bases=["ppo"])
+    assert json.loads(result.read_text())["command"] == " ".join(["python -m benchmarks.critic", *chosen])
 
 
 @pytest.mark.parametrize("comparison", [critic.COMPARISON, learning.COMPARISON], ids=lambda one: one.module)

@@ -37,6 +37,8 @@ REWARD = ("reward", "score")
 MESSAGES = ("messages", "traj")
 STATES = ("states", "world")
 ROLES = ("system", "developer", "user", "assistant", "tool")
+FORMAT = "chat-sessions"
+"""The format that a header names."""
 MAX_LIST_BYTES = 1 << 30
 """Of a file that is one JSON list: it is read whole."""
 ACT = "act"
@@ -79,17 +81,27 @@ def open_sessions(path: Path) -> Sessions:
         if file.read(256).lstrip()[:1] == b"[":
             return Sessions(size, (), lambda progress: _read_sessions(_read_list(path, is_compressed)))
     lines = JsonLines(path, is_compressed)
-    head = lines.first()
+    line, head = next(lines.values(), (1, None))
     if is_header(head):
         return _open_rollouts(path)
-    meta = head.get("meta", {}) if isinstance(head, dict) and "messages" not in head else {}
-    return Sessions(
-        size, tuple(meta.get("writes") or ()), lambda progress: _read_sessions(_skip_header(lines, progress))
-    )
+    writes = _read_writes(Record(path, line, head)) if isinstance(head, dict) else ()
+    return Sessions(size, writes, lambda progress: _read_sessions(_skip_header(lines, progress)))
+
+
+def _read_writes(head: Record) -> tuple[str, ...]:
+    """The writing tools that the first record names, if it is a header."""
+    meta = head.fields.get("meta", {}) if head.fields.get("format") == FORMAT else {}
+    if not isinstance(meta, dict):
+        raise head.error("meta", f"is {quote_json(meta)}", "it takes an object; leave it out if it names nothing")
+    writes = meta.get("writes", [])
+    if not isinstance(writes, list) or not all(isinstance(tool, str) for tool in writes):
+        advice = 'it takes a list of text; write one text per tool, e.g. ["book", "send_*"]'
+        raise head.error("meta.writes", f"is {quote_json(writes)}", advice)
+    return tuple(writes)
 
 
 def _skip_header(lines: JsonLines, progress: Progress | None) -> Iterator[Record]:
-    return (record for record in read_records(lines, progress) if record.fields.get("format") != "chat-sessions")
+    return (record for record in read_records(lines, progress) if record.fields.get("format") != FORMAT)
 
 
 def _read_list(path: Path, is_compressed: bool) -> Iterator[Record]:
@@ -178,7 +190,9 @@ def _read_message(message: Record) -> dict[str, Any]:
     if role not in ROLES:
         raise message.error("role", f"is {quote_json(message.fields.get('role'))}", f"it takes {', '.join(ROLES)}")
     if isinstance(content, list):
-        message.records("content")
+        for part in message.records("content"):
+            if not isinstance(text := part.fields.get("text", ""), str):
+                raise part.error("text", f"is {quote_json(text)}", "it takes text; leave a part without text out")
     elif content is not None and not isinstance(content, str):
         raise message.error("content", f"is {quote_json(content)}", "it takes text, null, or a list of parts")
     calls = [_read_call(call) for call in message.records("tool_calls")]

@@ -41,6 +41,8 @@ from groupwise.training.run_reader import RunFolder
 
 METHODS = ("grpo", "gigpo", "hgpo")
 """The default methods. A run folder adds its own method."""
+DEPTH, GAMMA = 4, 0.95
+"""The defaults of `--depth` and `--gamma`."""
 
 
 def audit(
@@ -51,8 +53,12 @@ def audit(
         list[str] | None,
         option("NAME", "Method: NAME, NAME:KEY=VALUE,... or a run file. Repeatable; default: grpo, gigpo and hgpo."),
     ] = None,
-    depth: Annotated[int, option("N", "Largest number of earlier states to compare.", min=0, max=16)] = 4,
-    gamma: Annotated[float, option("NUMBER", "Discount factor of the compared returns.", min=0, max=1)] = 0.95,
+    depth: Annotated[
+        int | None, option("N", f"Largest number of earlier states to compare; default: {DEPTH}.", min=0, max=16)
+    ] = None,
+    gamma: Annotated[
+        float | None, option("NUMBER", f"Discount factor of the compared returns; default: {GAMMA}.", min=0, max=1)
+    ] = None,
     format: Format = "auto",
     map_: MapEntries = None,
     state: Annotated[
@@ -71,6 +77,11 @@ def audit(
     if state is not None:
         if map_ or format != "auto":
             raise ConfigError("--state recognises the form of sessions by itself; leave --format and --map out")
+        if depth is not None or gamma is not None:
+            raise ConfigError(
+                "--depth and --gamma compare recorded states, and --state makes states; give them to a method instead, "
+                "e.g. --method hgpo:depth=2,gamma=1"
+            )
         audit_states(file, state, writes=writes, ignore=ignore, method=method, as_json=as_json)
         return
     if writes is not None or ignore is not None:
@@ -79,6 +90,7 @@ def audit(
     if not method and (file / CONFIG).is_file():
         algorithms |= _load_own_algorithm(file)
     rollouts = open_rollouts(file, format=format, columns=read_column_map(map_))
+    depth, gamma = DEPTH if depth is None else depth, GAMMA if gamma is None else gamma
     with file_progress(rollouts.size, f"auditing {file.name}") as progress:
         comparison = JournalComparison(file, algorithms) if is_run(file) else None
         token_rows: list[dict[str, Any]] = []

@@ -23,10 +23,10 @@ def audit_states(
     file: Path, state: str, *, writes: str | None, ignore: str | None, method: list[str] | None, as_json: bool
 ) -> None:
     sessions = open_sessions(file)
-    known_writes = list(sessions.writes) if writes is None else writes.split(",")
+    known_writes = list(sessions.writes) if writes is None else _split(writes)
     settings: dict[str, Any] = {"writes": known_writes} if known_writes else {}
     if ignore is not None:
-        settings["ignore"] = ignore.split(",") if ignore else []
+        settings["ignore"] = _split(ignore)
     rules = {name: _make_rule(name, settings) for name in state.split(",")}
     algorithms = {name: build_algorithm(name) for name in method or METHODS}
     with file_progress(sessions.size, f"auditing {file.name}") as progress:
@@ -41,6 +41,10 @@ def audit_states(
         print_json(result.as_json())
     else:
         _print_audit(result, file)
+
+
+def _split(tools: str) -> list[str]:
+    return tools.split(",") if tools else []
 
 
 def _make_rule(name: str, settings: dict[str, Any]) -> StateRule:

@@ -172,6 +172,7 @@ def test_the_steps_of_a_rollouts_file_are_calls_of_one_tool(tmp_path: Path) -> N
 
 
 GOOD = each_session()[0]
+HEADER = {"format": "chat-sessions", "version": 1}
 WRONG: list[tuple[Any, str]] = [
     ({**GOOD, "task": None}, "line 1: field 'task' is missing; name the task of each session: rollouts of one task"),
     ({**GOOD, "rollout": 1.5}, "line 1: field 'rollout' is 1.5; an id is text or an integer"),
@@ -197,6 +198,24 @@ WRONG: list[tuple[Any, str]] = [
     (
         {**GOOD, "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": 3}}]}]},
         "line 1: field 'messages[0].tool_calls[0].function.arguments' is 3; it takes JSON text, or an object",
+    ),
+    *(
+        (
+            {**GOOD, "messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]},
+            f"line 1: field 'messages[0].content[0].text' is {shown}; it takes text; leave a part without text out",
+        )
+        for text, shown in ((None, "null"), (3, "3"))
+    ),
+    *(
+        ([{**HEADER, "meta": meta}, GOOD], f"line 1: field 'meta' is {shown}; it takes an object; leave it out if")
+        for meta, shown in ((None, "null"), ("book", '"book"'))
+    ),
+    *(
+        (
+            [{**HEADER, "meta": {"writes": writes}}, GOOD],
+            f"line 1: field 'meta.writes' is {shown}; it takes a list of text; write one text per tool, e.g. [",
+        )
+        for writes, shown in (("book", '"book"'), (None, "null"), (["book", 3], '["book", 3]'))
     ),
     ({**GOOD, "world": ["w0"]}, "line 1: field 'world' has 1 entries, and the session has 2 replies; it takes one"),
     ({**GOOD, "world": "w0"}, "line 1: field 'world' is \"w0\", and the session has 2 replies; it takes one state per"),

@@ -36,6 +36,15 @@ def test_writes_of_the_header_can_be_replaced() -> None:
     assert (declared, refunds) == (3, 2)
 
 
+def test_without_writing_tools_the_pairs_that_differ_by_writes_are_unknown() -> None:
+    declared, none = (
+        show_json("audit", SESSIONS, "--state", "exchange", *options)["rules"][0]["false_by_writes"]
+        for options in ([], ["--writes", ""])
+    )
+    assert declared is not None
+    assert none is None
+
+
 def test_ignored_tools_are_a_setting() -> None:
     def count_keys(*options: str) -> int:
         keys: int = show_json("audit", SESSIONS, "--state", "tool_history", *options)["rules"][0]["keys"]
@@ -77,6 +86,15 @@ def test_without_scores_there_are_no_advantages(tmp_path: Path) -> None:
             ["--state", "exchange", "--map", "task=a,reward=b"],
             ConfigError,
             "--state recognises the form of sessions by",
+        ),
+        *(
+            (["--state", "exchange", *option], ConfigError, "--depth and --gamma compare recorded states, and --state")
+            for option in (["--depth", "4"], ["--gamma", "0"])
+        ),
+        (
+            ["--state", "writes", "--writes", ""],
+            ConfigError,
+            "--state writes: name the tools that change the environment",
         ),
         (["--writes", "send_*"], ConfigError, "--writes and --ignore are settings of state rules; add --state, e.g."),
     ],
