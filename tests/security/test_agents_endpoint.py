@@ -176,6 +176,15 @@ def test_models_and_streams(endpoint: Endpoint) -> None:
     assert (usage["choices"], usage["usage"]) == ([], ANSWER["usage"])
 
 
+def test_a_retry_refuses_no_action_a_second_time(endpoint: Endpoint) -> None:
+    session = open_session(endpoint, post=lambda session, call: call_later(lambda: session.answer(ANSWER)))
+    client, earned = Client(endpoint.url, session.key), list[bool]()
+    for retries in ("0", "1"):
+        client.send(BODY, X_Groupwise_Accepted="false", x_stainless_retry_count=retries)
+        earned.append(session.take_earned()[1])
+    assert earned == [False, True]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_long_wait_is_filled_with_what_means_nothing(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, stream: bool

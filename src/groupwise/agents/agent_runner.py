@@ -28,7 +28,7 @@ from groupwise.agents.sessions import Call, Ended, RefusedCall, Session
 from groupwise.data.records import StopReason, Task
 from groupwise.engines.engine import Generation
 from groupwise.envs.environment import Observation, Outcome
-from groupwise.envs.plain_records import to_plain_outcome
+from groupwise.envs.plain_records import to_plain_outcome, to_plain_reward
 from groupwise.parts.slots import StateRule
 from groupwise.rollout.environment_runner import Advice, Fault, NoExpert, call_guarded
 from groupwise.rollout.episodes import WakeupSocket
@@ -37,6 +37,8 @@ from groupwise.system.quoted_errors import quote_error
 
 FAILURES = ("agents.exceptions.", "pydantic_ai.exceptions.", "langgraph.errors.", "smolagents.utils.Agent")
 """How the names of exceptions begin that frameworks raise for what the model did: too many turns, an unknown tool."""
+LONGEST_WAIT = 3600.0
+"""Seconds of one wait: `poll` counts milliseconds in a C int. Who waits longer waits again."""
 
 Start = Callable[[Session, Callable[[Ended | BaseException], None]], None]
 """Starts an agent; the second argument is called once, with how the agent ended."""
@@ -76,14 +78,14 @@ class AgentRunner:
         self._failures = (*FAILURES, *failures)
         self._endpoint: Endpoint | None = None
         self._prompter: AgentPrompter | None = None
+        self._max_prompt: int | None = None
         self._live: dict[int, LiveAgent] = {}
         self._mail = SimpleQueue[tuple[Session, object]]()
         self._bell = WakeupSocket()
 
-    def use(self, prompter: Prompter) -> None:
-        """Make the prompts of calls with this prompter."""
+    def use(self, prompter: Prompter, *, max_prompt: int | None) -> None:
         assert isinstance(prompter, AgentPrompter), "agents have a prompter of their own"
-        self._prompter = prompter
+        self._prompter, self._max_prompt = prompter, max_prompt
 
     def note(self, answers: Mapping[int, Generation]) -> None:
         """What the engine sampled for the calls that are answered next."""
@@ -105,7 +107,6 @@ class AgentRunner:
             if isinstance(outcome, Fault):
                 first[number] = outcome
             elif outcome.ended:
-                self.close([number])
                 first[number] = Fault(reason=StopReason.ERROR, message=outcome.note or "the agent ended without a call")
             else:
                 first[number] = outcome.observation
@@ -149,16 +150,11 @@ class AgentRunner:
 
     def close(self, numbers: Sequence[int]) -> None:
         """End sessions. A call that the loop did not answer had a prompt that is too long."""
-        too_long = RefusedCall(
-            "messages: the prompt and the largest response do not fit into the model's context; the rollout ends here",
-            code="context_length_exceeded",
-            param="messages",
-        )
         for number in numbers:
             agent = self._live.pop(number, None)
             if agent is not None and self._endpoint is not None:
                 self._endpoint.remove(agent.session)
-                agent.session.end(too_long if agent.waiting is not None else None)
+                agent.session.end(make_too_long() if agent.waiting is not None else None)
 
     def shutdown(self) -> None:
         self.close(list(self._live))
@@ -209,7 +205,8 @@ class AgentRunner:
             if agent.waiting is None and number not in done and now >= agent.deadline:
                 message = f"the agent neither called the model nor ended within {self._timeout:g} seconds"
                 done[number] = Fault(reason=StopReason.TIMEOUT, message=message)
-        self.close([number for number, outcome in done.items() if isinstance(outcome, Fault)])
+        # An agent that has ended must not time out while others go on.
+        self.close([number for number, outcome in done.items() if isinstance(outcome, Fault) or outcome.ended])
         return done
 
     def _read_event(self, agent: LiveAgent, event: object) -> Outcome | Fault | None:
@@ -218,19 +215,7 @@ class AgentRunner:
             return self._read_call(agent, event)
         reward, accepted = agent.session.take_earned()
         if isinstance(event, Ended):
-            success = event.reward >= self._solved_at if event.success is None else event.success
-            outcome = Outcome(
-                observation=Observation(text=""),
-                reward=event.reward + reward,
-                terminated=not event.truncated,
-                truncated=event.truncated,
-                accepted=accepted,
-                success=success,
-                note=event.note,
-                info=dict(event.scores),
-            )
-            plain = call_guarded(to_plain_outcome, outcome)
-            return plain if isinstance(plain, Outcome | Fault) else None
+            return call_guarded(self._read_end, event, reward, accepted)
         assert isinstance(event, BaseException), "an agent ends with a result or an exception"
         name = f"{type(event).__module__}.{type(event).__qualname__}"
         note = f"the agent raised {quote_error(event)}"
@@ -240,6 +225,20 @@ class AgentRunner:
                 observation=nothing, reward=reward, terminated=True, accepted=accepted, success=False, note=note
             )
         return Fault(reason=StopReason.ERROR, message=note)
+
+    def _read_end(self, end: Ended, earned: float, accepted: bool) -> Outcome:
+        reward = to_plain_reward(end.reward)
+        outcome = Outcome(
+            observation=Observation(text=""),
+            reward=reward + earned,
+            terminated=not end.truncated,
+            truncated=end.truncated,
+            accepted=accepted,
+            success=reward >= self._solved_at if end.success is None else end.success,
+            note=end.note,
+            info=end.scores,
+        )
+        return to_plain_outcome(outcome)
 
     def _read_call(self, agent: LiveAgent, call: Call) -> Outcome | None:
         assert self._prompter is not None, "the loop gave it before the first call"
@@ -266,8 +265,19 @@ class AgentRunner:
             session.refuse(refusal)
             return None
         agent.waiting = call, seen
+        if self._max_prompt is not None and len(ids) > self._max_prompt:
+            # The loop may have to wait for other agents, until a refusal cannot have a status of its own.
+            call.refuse(make_too_long())
         reward, accepted = session.take_earned()
         return Outcome(observation=seen, reward=reward, accepted=accepted)
+
+
+def make_too_long() -> RefusedCall:
+    return RefusedCall(
+        "messages: the prompt and the largest response do not fit into the model's context; the rollout ends here",
+        code="context_length_exceeded",
+        param="messages",
+    )
 
 
 def _wait_for(ears: Sequence[socket], seconds: float) -> bool:
@@ -275,4 +285,4 @@ def _wait_for(ears: Sequence[socket], seconds: float) -> bool:
     poll = select.poll()
     for ear in ears:
         poll.register(ear, select.POLLIN)
-    return bool(poll.poll(1000 * seconds))
+    return bool(poll.poll(1000 * min(seconds, LONGEST_WAIT)))

@@ -23,7 +23,7 @@ from groupwise.engines.engine import Generation
 from groupwise.envs.environment import Observation
 from groupwise.rollout.prompts import DialogueFrame, Exchange, Opening, Prompt, Prompter
 from groupwise.system.errors import ConfigError
-from groupwise.system.json_text import parse_json, to_canonical_json
+from groupwise.system.json_text import is_shallow, parse_json, to_canonical_json
 from groupwise.system.text import quote_line
 
 MODEL = "policy"
@@ -124,7 +124,8 @@ def _read_call(call: Any, where: str) -> dict[str, Any]:
     arguments = call["function"].get("arguments")
     if isinstance(arguments, str):
         with suppress(ValueError):  # a call that a client made itself is shown as it was
-            arguments = parse_json(arguments)
+            value = parse_json(arguments)
+            arguments = value if is_shallow(arguments, value) else arguments
     function = {"name": call["function"]["name"], "arguments": {} if arguments is None else arguments}
     return {"id": str(call.get("id", "")), "type": "function", "function": function}
 

@@ -88,9 +88,9 @@ class Endpoint:
             body = check_request(sent)
             is_retry = request.headers.get("x-stainless-retry-count", "0") != "0"
             state = request.headers.get("x-groupwise-state")
-            if request.headers.get("x-groupwise-accepted", "").lower() == "false":
-                session.accepted(False)
-            call = session.ask(body, hashlib.sha256(raw).hexdigest(), is_retry=is_retry, state=state)
+            is_accepted = request.headers.get("x-groupwise-accepted", "").lower() != "false"
+            digest = hashlib.sha256(raw).hexdigest()
+            call = session.ask(body, digest, is_retry=is_retry, state=state, is_accepted=is_accepted)
             answer = asyncio.wrap_future(call.answer)
             answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())  # clients may have gone
             done, _ = await asyncio.wait([answer], timeout=HEARTBEAT_SECONDS)

@@ -124,8 +124,13 @@ class Session:
 
     # What the endpoint calls.
 
-    def ask(self, body: Mapping[str, Any], digest: str, *, is_retry: bool, state: Hashable | None) -> Call:
-        """The call for a request. A retry is the call that it repeats, waiting or just answered."""
+    def ask(
+        self, body: Mapping[str, Any], digest: str, *, is_retry: bool, state: Hashable | None, is_accepted: bool
+    ) -> Call:
+        """The call for a request. A retry is the call that it repeats, waiting or just answered.
+
+        A new call may say that the message before it was not accepted. A retry said it already.
+        """
         with self._lock:
             if not self._is_open:
                 raise RefusedCall(ENDED, status=401, code="invalid_api_key")
@@ -134,6 +139,7 @@ class Session:
                 if found := next((call for call in known if call.digest == digest), None):
                     return found
             state, self._state = self._state if state is None else state, None
+            self._accepted = self._accepted and is_accepted
             call = Call(body, digest, state)
             self._pending.append(call)
             if len(self._pending) == 1:
@@ -156,7 +162,8 @@ class Session:
             self.num_calls += 1
             if self._pending:
                 self._post(self, self._pending[0])
-        call.answer.set_result(body)
+        if not call.answer.done():  # its prompt was too long at first
+            call.answer.set_result(body)
 
     def refuse(self, refusal: RefusedCall) -> None:
         """Answer the first waiting call with an error. It makes no step."""

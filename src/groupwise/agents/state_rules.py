@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from groupwise.parts.part import Part
-from groupwise.system.json_text import parse_json, to_canonical_json
+from groupwise.system.json_text import is_shallow, parse_json, to_canonical_json
 
 Messages = Sequence[Mapping[str, Any]]
 """A conversation in OpenAI's chat form."""
@@ -223,11 +223,12 @@ def canonical(text: str, volatile: re.Pattern[str] | None) -> str:
 
 
 def _parse(text: str) -> Any:
-    """The value of a JSON object or list; None for any other text."""
+    """The value of a JSON object or list; None for any other text, and for one that is nested too deep."""
     try:
-        return parse_json(text) if text.lstrip()[:1] in ("{", "[") else None
+        value = parse_json(text) if text.lstrip()[:1] in ("{", "[") else None
     except ValueError:
         return None
+    return value if is_shallow(text, value) else None
 
 
 def make_key(**parts: Sequence[str]) -> str:

@@ -110,8 +110,11 @@ class ConcurrentHost(Protocol):
 class PromptingHost(Protocol):
     """A runner of agents: they write their own prompts, and are told how their calls were answered."""
 
-    def use(self, prompter: Prompter) -> None:
-        """Make prompts with this prompter; the loop says it before it opens anything."""
+    def use(self, prompter: Prompter, *, max_prompt: int | None) -> None:
+        """Make prompts with this prompter; the loop says it before it opens anything.
+
+        The loop ends rollouts with prompts of more than `max_prompt` tokens; None = there is no limit.
+        """
 
     def note(self, answers: Mapping[int, Generation]) -> None:
         """What the engine sampled, by number; the actions that were read from it follow."""

@@ -108,7 +108,9 @@ class Player:
         waiting = waiting or EnvTiming()
         agents = self.host if isinstance(self.host, PromptingHost) else None
         if agents is not None:
-            agents.use(self.prompter)
+            context = self.engine.context
+            limits = (self.prompter.max_tokens, None if context is None else context - self.max_tokens)
+            agents.use(self.prompter, max_prompt=min((n for n in limits if n is not None), default=None))
         with waiting.during():
             first = self.host.open({number: rollout.task for number, rollout in enumerate(rollouts)})
         seen: dict[str, tuple[int, Observation]] = {}

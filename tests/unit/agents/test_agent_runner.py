@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from groupwise.agents import endpoint
 from groupwise.agents.sessions import Ended, Session
 from groupwise.agents.state_rules import ExchangeStateRule
 from groupwise.data.records import StopReason, Trajectory
@@ -148,6 +149,10 @@ def test_failures_of_the_model_count_and_other_exceptions_are_errors() -> None:
         ("yes", "the agent raised EnvironmentFault: the agent returned a str; return a reward, a dict with a"),
         ({"score": 1}, "the agent raised EnvironmentFault: the agent returned a dict with 'score'; add 'reward'"),
         (float("nan"), "Outcome.reward is nan"),
+        (Ended(reward=None), "Outcome.reward is None"),  # type: ignore[arg-type]
+        (Ended(reward="1"), "Outcome.reward is '1'"),  # type: ignore[arg-type]
+        (Ended(reward=1.0, scores=None), "Outcome.info is None"),  # type: ignore[arg-type]
+        (Ended(reward=1.0, truncated="no"), "Outcome.truncated is 'no'"),  # type: ignore[arg-type]
     ],
 )
 def test_results_that_are_none(result: Any, error: str) -> None:
@@ -194,6 +199,31 @@ def test_a_hanging_agent_ends_alone_and_its_key_is_revoked() -> None:
     )
 
 
+def test_agents_that_have_ended_do_not_time_out_with_one_that_hangs() -> None:
+    released = threading.Event()
+
+    def agent(session: Session) -> float:
+        client, number = Client(session.url, session.key), session.task.payload["n"]
+        client.ask([{"role": "user", "content": "Hi."}])
+        if number == 1:
+            released.wait(20)
+        elif number == 2:
+            client.ask([{"role": "user", "content": "One call too many raises."}])
+        return 1.0
+
+    ended, hung, cut = play_agents(agent, lambda prompt: "Yes.", tasks=3, timeout=3, max_calls=1)
+    released.set()
+    assert (ended.stop, ended.scores["success"], ended.steps[0].reward) == (StopReason.TERMINATED, 1.0, 1.0)
+    assert hung.stop == StopReason.TIMEOUT
+    assert (cut.stop, cut.scores["success"]) == (StopReason.TRUNCATED, 0.0)
+    assert cut.error == "the rollout has made its 1 calls, agent.max_calls, and ends here"
+
+
+def test_an_agent_may_take_longer_than_poll_can_count() -> None:
+    [played] = play_agents(lambda session: use_tool(session), ["One.", "Two."], timeout=1e7)
+    assert played.stop == StopReason.TERMINATED
+
+
 def test_a_session_that_never_ends_is_truncated() -> None:
     def agent(session: Session) -> None:
         client = Client(session.url, session.key)
@@ -224,6 +254,51 @@ def test_a_prompt_that_is_too_long_truncates_its_rollout_alone() -> None:
     assert (bomb.stop, bomb.steps) == (StopReason.TRUNCATED, ())
     assert other.stop == StopReason.TERMINATED
     assert refused.result(5)["code"] == "context_length_exceeded"
+
+
+def test_a_prompt_that_is_too_long_is_refused_before_other_agents_have_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "HEARTBEAT_SECONDS", 1.0)
+    statuses, refused = Future[list[int]](), threading.Event()
+
+    def agent(session: Session) -> float:
+        client = Client(session.url, session.key)
+        if session.task.payload["n"] == 0:
+            long, short = (
+                json.dumps({"model": "policy", "messages": [{"role": "user", "content": text}]}).encode()
+                for text in ("word " * 2000, "Hi.")
+            )
+            statuses.set_result([client.send(long)[0], client.send(long, x_stainless_retry_count="1")[0]])
+            refused.set()
+            client.send(short)
+        else:
+            refused.wait(3)
+            client.ask([{"role": "user", "content": "Hi."}])
+        return 1.0
+
+    bomb, other = play_agents(
+        agent, lambda prompt: "Yes.", tasks=2, engine=lambda answer: ScriptedEngine(answer, context=500)
+    )
+    assert (bomb.stop, bomb.steps, other.stop) == (StopReason.TRUNCATED, (), StopReason.TERMINATED)
+    assert statuses.result(5) == [400, 400]
+
+
+@pytest.mark.parametrize("levels", [101, 900, 950])
+def test_arguments_and_results_that_are_nested_too_deep_stay_text(levels: int) -> None:
+    deep = '{"a":' * levels + "1" + "}" * levels
+
+    def agent(session: Session) -> float:
+        client, messages = Client(session.url, session.key), [{"role": "user", "content": "Find a mug."}]
+        reply = client.ask(messages, tools=TOOLS)
+        call = {"id": "1", "type": "function", "function": {"name": "find", "arguments": deep}}
+        told = {"role": "assistant", "content": "", "tool_calls": [call]}
+        client.ask([*messages, reply, told, {"role": "tool", "tool_call_id": "1", "content": deep}], tools=TOOLS)
+        return 1.0
+
+    response = f'<tool_call>\n{{"name": "find", "arguments": {deep}}}\n</tool_call>'
+    [played] = play_agents(agent, [response, "Yes."], state=ExchangeStateRule(), max_tokens=20_000)
+    assert played.error is None
+    seen = json.loads(played.steps[1].observation or "")["messages"]
+    assert seen[0]["tool_calls"][0]["function"]["arguments"] == deep
 
 
 def test_parallel_calls_of_one_rollout_are_answered_one_after_another() -> None:
