@@ -207,7 +207,7 @@ def connect(path: Path) -> JournalDatabase:
     try:
         check_schema(database, path)  # before anything is written into a file with another schema
         database.execute(f"PRAGMA journal_mode = {'DELETE' if is_shared else 'WAL'}")
-        database.executescript(TABLES)
+        database.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")  # one write instead of one per table
         database.execute("INSERT OR IGNORE INTO about VALUES ('schema', ?)", (str(SCHEMA),))
     except Exception:
         database.close()
