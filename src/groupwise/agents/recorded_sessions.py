@@ -93,7 +93,9 @@ def _read_writes(head: Record) -> tuple[str, ...]:
     meta = head.fields.get("meta", {}) if head.fields.get("format") == FORMAT else {}
     if not isinstance(meta, dict):
         raise head.error("meta", f"is {quote_json(meta)}", "it takes an object; leave it out if it names nothing")
-    writes = meta.get("writes", [])
+    writes = meta.get("writes")
+    if writes is None:  # the writing tools are not known
+        return ()
     if not isinstance(writes, list) or not all(isinstance(tool, str) for tool in writes):
         advice = 'it takes a list of text; write one text per tool, e.g. ["book", "send_*"]'
         raise head.error("meta.writes", f"is {quote_json(writes)}", advice)

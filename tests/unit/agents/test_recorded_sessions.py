@@ -123,6 +123,8 @@ def test_a_compressed_file_is_read_by_its_content(tmp_path: Path) -> None:
 def test_the_header_names_the_writing_tools(tmp_path: Path) -> None:
     header = {"format": "chat-sessions", "version": 1, "meta": {"writes": ["cancel_*"]}}
     assert open_sessions(write_lines(tmp_path / "s.jsonl", [header, *each_session()])).writes == ("cancel_*",)
+    unknown = header | {"meta": {"writes": None}}
+    assert open_sessions(write_lines(tmp_path / "u.jsonl", [unknown, *each_session()])).writes == ()
 
 
 def test_sessions_without_a_rollout_are_numbered_within_their_task(tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ WRONG: list[tuple[Any, str]] = [
             [{**HEADER, "meta": {"writes": writes}}, GOOD],
             f"line 1: field 'meta.writes' is {shown}; it takes a list of text; write one text per tool, e.g. [",
         )
-        for writes, shown in (("book", '"book"'), (None, "null"), (["book", 3], '["book", 3]'))
+        for writes, shown in (("book", '"book"'), (["book", 3], '["book", 3]'))
     ),
     ({**GOOD, "world": ["w0"]}, "line 1: field 'world' has 1 entries, and the session has 2 replies; it takes one"),
     ({**GOOD, "world": "w0"}, "line 1: field 'world' is \"w0\", and the session has 2 replies; it takes one state per"),
